@@ -69,3 +69,11 @@ def test_secrets_of_uris_are_masked(text: str, masked: str) -> None:
         assert str(error) == masked
         assert "SEC" not in repr(error)
     assert "SEC" not in str(SettingError("to", text, "a folder"))
+
+
+def test_an_argument_whose_name_cannot_be_shown_is_named_by_its_type() -> None:
+    class Closed:
+        def __repr__(self) -> str:
+            raise RuntimeError("closed")
+
+    assert str(rc.Argument(Closed())) == "a Closed"  # type: ignore[arg-type]

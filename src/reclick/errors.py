@@ -29,12 +29,13 @@ class Argument(NamedTuple):
     option: str = ""
 
     def __str__(self) -> str:
+        name = self.name if isinstance(self.name, str) else _shorten(self.name)
         if self.value is None:
-            return f"{self.name}"  # whatever a caller has taken for a name
+            return name
         if isinstance(self.value, dict):
             items = (f"{k!r}: {'...' if v is ... else repr(v)}" for k, v in self.value.items())
-            return f"{self.name}={{{', '.join(items)}}}"
-        return f"{self.name}={'…' if self.value is ... else repr(self.value)}"
+            return f"{name}={{{', '.join(items)}}}"
+        return f"{name}={'…' if self.value is ... else repr(self.value)}"
 
 
 LONGEST_VALUE = 200  # characters of a value in a message

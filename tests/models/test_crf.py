@@ -221,3 +221,11 @@ def test_longer_pages_are_refused_with_the_reason() -> None:
         CRF().fit(page)
     with pytest.raises(CannotAnswerError, match="13 ads: exact up to 12"):
         CRF().fit(small_log(1)).click_prob(page)
+
+
+def test_an_unseen_ad_has_the_odds_of_its_position_however_extreme() -> None:
+    """Odds that no probability kept away from 0 can hold."""
+    model = CRF().fit({"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, progress=False)
+    model.position_ = np.array([-30.0])
+    chance = np.exp(model.log_prob({"query": ["q"] * 2, "ads": [["x"]] * 2, "clicks": [[], [1]]}))
+    assert np.log(chance[1]) - np.log(chance[0]) == pytest.approx(-30.0)

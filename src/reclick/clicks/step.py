@@ -12,6 +12,7 @@ import numpy as np
 
 from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.ragged import Array, longest_run, read_only, run_indices, run_sizes
+from reclick.runtime.interrupts import hold_interrupts
 from reclick.runtime.jit import inline_kernel, kernel, subkernel
 
 # Families as the kernels know them: the four variants of a choice, a chain, a walk of single
@@ -473,7 +474,8 @@ def draw_clicks(tables: StepTables, rng: np.random.Generator) -> Clicks:
         )  # fmt: skip
     click, clicks = np.empty(impressions, np.int32), np.zeros(pages + 1, np.int64)
     longest = tables.longest
-    _draw_each(*chosen, rng, np.ones(longest), np.empty(longest), click, clicks)
+    with hold_interrupts():
+        _draw_each(*chosen, rng, np.ones(longest), np.empty(longest), click, clicks)
     return Clicks(click[: clicks[-1]].copy(), clicks)
 
 

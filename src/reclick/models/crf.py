@@ -181,9 +181,7 @@ class CRF(ClickModel):
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         check_page_length(batch.page)
-        overall = _logistic(self.position_[:1])[0]
-        theta = self._pairs.take_or(self.theta_, self._pairs.find(batch).row, float(overall))
-        appeal = _log_odds(theta) - self.position_[0]
+        appeal = self._pairs.take_or(self.appeal_, self._pairs.find(batch).row, 0.0)
         longest = int(np.diff(batch.page).max(initial=1))
         position, pairs = extend_positions(self.position_, self.position_pairs_, longest)
         known = text if self.similarity is not None else None
@@ -312,7 +310,8 @@ def e_step(parameters: CRFParameters, block: CRFBlock) -> Statistics:
 
 
 def _logistic(value: Float64) -> Float64:
-    return np.clip(1 / (1 + np.exp(-value)), PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
+    chance = np.exp(-np.logaddexp(0.0, -value))  # which does not overflow
+    return np.clip(chance, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
 
 
 def _log_odds(chance: Float64) -> Float64:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 INTERRUPTED, TERMINATED = 130, 143  # exit codes: 128 + SIGINT, 128 + SIGTERM
@@ -46,3 +48,26 @@ def was_interrupted() -> bool:
 def interrupt_code() -> int:
     """The exit code of a command that was interrupted, by Ctrl-C or by SIGTERM."""
     return TERMINATED if _was_terminated.is_set() else INTERRUPTED
+
+
+@contextmanager
+def hold_interrupts() -> Iterator[None]:
+    """Signals that arrive meanwhile take effect at the end.
+
+    Kernels that get a random generator need it: numba unpacks one in Python, and crashes where a
+    signal interrupts that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals interrupt the main thread only
+        return
+    arrived: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number in handlers:
+            signal.signal(number, lambda number, _: arrived.append(number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number in arrived:
+            signal.raise_signal(number)

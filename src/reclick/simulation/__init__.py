@@ -23,6 +23,7 @@ from reclick.data.ragged import Bool, Float64, Int32, Int64, starts_from_sizes
 from reclick.errors import UsageError
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.interrupts import hold_interrupts
 from reclick.runtime.jit import kernel
 from reclick.runtime.outputs import check_targets, write_files
 from reclick.simulation.ads import make_ids
@@ -292,27 +293,29 @@ def _draw_block(
     # What a rule and one-click users add to the market is drawn apart, and changes nothing else.
     apart = np.random.default_rng([settings.seed, 1 + week, start, 1])
     if page_rule is None:
-        fill_pages(query, page_starts, available, market.value, rng, candidate, impressions)
+        with hold_interrupts():
+            fill_pages(query, page_starts, available, market.value, rng, candidate, impressions)
     else:
         bids, prices = fill_pages_by_rule(
             page_rule, market, query, sizes, available, apart, candidate
         )
         np.add.at(impressions, (np.repeat(query, sizes), candidate), 1)
-    n_clicks = _fill_clicks(
-        query,
-        page_starts,
-        candidate,
-        market.appeal,
-        market.quality,
-        market.attention,
-        market.user_types,
-        float(settings.bots),
-        rng,
-        click,
-        click_counts,
-        user_type,
-        satisfied,
-    )
+    with hold_interrupts():
+        n_clicks = _fill_clicks(
+            query,
+            page_starts,
+            candidate,
+            market.appeal,
+            market.quality,
+            market.attention,
+            market.user_types,
+            float(settings.bots),
+            rng,
+            click,
+            click_counts,
+            user_type,
+            satisfied,
+        )
     one_click = np.flatnonzero((user_type == ONE_CLICK) & (click_counts > 0))
     position = click[np.cumsum(click_counts)[one_click] - 1]
     landing = candidate[page_starts[one_click] + position - 1]

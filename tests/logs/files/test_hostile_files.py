@@ -150,6 +150,19 @@ def test_a_time_out_of_range_is_a_bad_record_of_every_format(tmp_path: Path, tim
         assert sum(summary.dropped_records.values()) + sum(summary.dropped.values()) > 0
 
 
+def test_half_a_surrogate_pair_in_a_list_is_a_bad_row(tmp_path: Path) -> None:
+    """Finding 21: in a cell of CSV it was a UnicodeEncodeError."""
+    ads = r'["x\ud800", "y"]'
+    (tmp_path / "a.csv").write_text(
+        f'query,ads,clicks\nq,"{ads.replace(chr(34), chr(34) * 2)}",1\nq,a|b,1\n'
+    )
+    (tmp_path / "a.jsonl").write_text(f'{{"query": "q", "ads": {ads}, "clicks": [1]}}\n')
+    for name, kept in (("a.csv", 1), ("a.jsonl", 0)):
+        summary = rc.read_sessions(tmp_path / name, on_error="drop").summary
+        assert summary.kept == kept
+        assert "ads: not text" in str(summary)
+
+
 # ---- 12: linear readers
 
 

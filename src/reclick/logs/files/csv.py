@@ -366,6 +366,9 @@ def _parse_flag(text: str) -> bool | None:
 
 def _parse_json(text: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"expected a list, got {abbreviate(text)}") from error
+    if "\\u" in text and not _is_text([json.dumps(value, ensure_ascii=False)]):
+        raise UnreadableError(f"not text: {abbreviate(text)}")  # half of a surrogate pair
+    return value
