@@ -10,12 +10,17 @@ import pytest
 from reclick.runtime.interrupts import hold_interrupts
 
 
-def test_a_signal_takes_effect_after_what_must_not_be_interrupted() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    done = []
-    with pytest.raises(KeyboardInterrupt), hold_interrupts():
+def interrupt_and_go_on(done: list[str]) -> None:
+    with hold_interrupts():
         signal.raise_signal(signal.SIGINT)
         done.append("all of it")
+
+
+def test_a_signal_takes_effect_after_what_must_not_be_interrupted() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_and_go_on(done)
     assert done == ["all of it"]
     assert signal.getsignal(signal.SIGINT) is before
 

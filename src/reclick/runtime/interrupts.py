@@ -64,10 +64,10 @@ def hold_interrupts() -> Iterator[None]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for number in handlers:
-            signal.signal(number, lambda number, _: arrived.append(number))
+            signal.signal(number, lambda which, _: arrived.append(which))
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for number in arrived:
-            signal.raise_signal(number)
+        for which in arrived:
+            signal.raise_signal(which)
