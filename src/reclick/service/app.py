@@ -306,7 +306,7 @@ class Service:
     ) -> Response:
         """Queries of the training log that begin with a prefix."""
         hosted = self._find_model(model)
-        found = await anyio.to_thread.run_sync(lambda: hosted.queries.find(prefix, limit))
+        found = await self._run_in_thread(lambda: hosted.queries.find(prefix, limit))
         return _json({"model": hosted.name, "version": hosted.version, "queries": found})
 
     async def _report_life(self) -> Response:
