@@ -179,9 +179,9 @@ class Service:
     def _load(self) -> None:
         for folder in self.host.folders.values():
             _log_change(folder, folder.refresh())
+        self.host.watch(self.reload_seconds)
         for folder in self.host.folders.values():
             folder.index_queries()
-        self.host.watch(self.reload_seconds)
 
     # routes
 

@@ -8,6 +8,8 @@ loaded leaves the old model in place; `HostedFolder.error` says why.
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import re
 import threading
 import time
@@ -31,6 +33,7 @@ from reclick.runtime.time_limit import check_time
 VERSION_LENGTH = 12  # characters of the fingerprint that name a version
 LOOK_SECONDS = 0.1  # between two looks at the time, while another request sorts the queries
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+events = logging.getLogger("reclick.service")
 
 
 @dataclass(frozen=True)
@@ -199,8 +202,12 @@ class HostedFolder:
         """
         if self.current is None or isinstance(self.current.model, PartitionedModel):
             return
-        with contextlib.suppress(ReclickError, OSError):  # whoever asks for them gets the error
+        try:
             _ = self.current.queries
+        except Exception as error:  # the watching goes on, and whoever asks for them gets the error
+            content = {"event": "queries_not_sorted", "model": self.name}
+            message = f"{type(error).__name__}: {error}"
+            events.warning(json.dumps({**content, "message": message}))
 
     def _fail(self, message: str, content: str = "") -> None:
         """Note a failure; the same `content` is not tried again."""
