@@ -76,7 +76,15 @@ def test_the_token_is_asked_for_under_a_prefix_too(folders: dict[str, Path]) -> 
         assert post(client, "/v1/predict", json={"pages": [PAGE]}).status_code == 200
 
 
-@pytest.mark.parametrize("kind", [pa.large_list(pa.string()), pa.list_(pa.string(), 5)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.large_list(pa.string()),
+        pa.list_(pa.string(), 5),
+        pa.list_view(pa.string()),
+        pa.large_list_view(pa.string()),
+    ],
+)
 def test_long_pages_of_an_arrow_stream_are_refused(guarded: TestClient, kind: pa.DataType) -> None:
     pages = pa.record_batch({"query": ["tea"], "ads": pa.array([list("abcde")], kind)})
     headers = {"content-type": ARROW_STREAM}
@@ -195,6 +203,8 @@ def changed_offsets() -> bytes:
         write_stream(pa.record_batch({"query": ["tea"], "ads": [[]]})),
         write_stream(pa.record_batch({"query": [None], "ads": [["a"]]})),
         write_stream(pa.record_batch({"query": ["tea"], "ads": ["a"]})),
+        write_stream(pa.record_batch([["tea"], [["a"]], [["b"]]], names=["query", "ads", "ads"])),
+        write_stream(pa.record_batch([["tea"], ["tea"], [["b"]]], names=["query", "query", "ads"])),
         changed_offsets(),
         compressed_stream("zstd"),
         compressed_stream("lz4"),

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from reclick.auction import best_page, run_auction
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
-from reclick.data.schema import PAGE_COLUMNS, find_columns
+from reclick.data.schema import PAGE_COLUMNS, find_columns, is_list
 from reclick.errors import UsageError
 from reclick.evaluation.monitoring import monitor
 from reclick.logs import read_ads, read_sessions
@@ -58,15 +58,9 @@ def check_pages(pages: int, longest: int, limits: ServiceLimits) -> None:
 
 def check_batch(pages: pa.RecordBatch, limits: ServiceLimits) -> None:
     """The same for a batch."""
-    column = pages.column("ads") if "ads" in pages.schema.names else pa.array([[]])
-    lengths = pc.list_value_length(column) if _is_list(column.type) else pa.array([0])
+    column = pages.column(find_columns(pages.schema.names, PAGE_COLUMNS, {}, "the batch")["ads"])
+    lengths = pc.list_value_length(column) if is_list(column.type) else pa.array([0])
     check_pages(pages.num_rows, pc.max(lengths).as_py() or 0, limits)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    kinds = pa.types
-    tests = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)
-    return any(test(kind) for test in tests)
 
 
 def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:
