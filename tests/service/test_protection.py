@@ -117,6 +117,14 @@ def test_a_request_that_asks_for_too_much_is_refused(
     assert says in answer.json()["message"]
 
 
+def test_of_a_query_with_many_ads_those_shown_most_are_answered(
+    guarded: TestClient, client: TestClient
+) -> None:
+    every = client.post("/v1/relevance", json={"query": "tea", "model": "ubm"}).json()["pairs"]
+    assert len(every) > 3
+    assert post(guarded, "/v1/relevance", json={"query": "tea"}).json()["pairs"] == every[:3]
+
+
 def test_a_large_body_is_refused_with_and_without_its_length(guarded: TestClient) -> None:
     body = b'{"pages": [' + b" " * 5000 + b"]}"
     answer = post(guarded, "/v1/predict", content=body)

@@ -216,7 +216,7 @@ def relevance(
     if request.query is None:
         pairs = [(each.query, each.ad) for each in request.pairs]
     else:
-        ads = known_ads(hosted, request.query)
+        ads = known_ads(hosted, request.query, limits.pages)
         pairs = [(request.query, ad) for ad in ads]
     if not pairs:
         return {"pairs": []}
@@ -239,14 +239,14 @@ def _words_of(hosted: HostedModel, ads: pa.Array) -> list[str | None]:
     return [None if row < 0 else " ".join(index.text.words(row)) for row in index.rows(ads)]
 
 
-def known_ads(hosted: HostedModel, query: str) -> list[str]:
-    """The ads that were shown for a query, those with most impressions first."""
+def known_ads(hosted: HostedModel, query: str, most: int | None = None) -> list[str]:
+    """The ads that were shown for a query, at most so many, those with most impressions first."""
     model = hosted.model._gather_queries(pa.array([query]))
     counts, code = model.training_counts, model._pairs.query_code(query)
     if code < 0:
         return []
     start, end = np.searchsorted(counts.pair_query, [code, code + 1])
-    order = np.argsort(-counts.impressions[start:end], kind="stable")
+    order = np.argsort(-counts.impressions[start:end], kind="stable")[:most]
     return [str(counts.ads[int(ad)].as_py()) for ad in counts.pair_ad[start:end][order]]
 
 
