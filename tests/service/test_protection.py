@@ -20,6 +20,7 @@ from reclick.service.arrow_bodies import ARROW_STREAM, write_stream
 from reclick.service.measures import Measures
 from reclick.service.protection import Protection, is_loopback
 from tests.service.conftest import ready_client
+from tests.support.service import fit
 
 TOKEN = "a-token-of-the-tests"
 PAGE = {"query": "tea", "ads": ["ad0"]}
@@ -222,6 +223,69 @@ def test_a_bad_arrow_stream_is_refused(client: TestClient, body: bytes) -> None:
     answer = client.post("/v1/predict", content=body, headers={"content-type": ARROW_STREAM})
     assert answer.status_code == 422, answer.content
     assert answer.json()["message"]
+
+
+@pytest.mark.parametrize("top", ["9" * 5000, "101", "-1", "", "٣", "x"])
+def test_a_wrong_number_of_sequences_is_refused(client: TestClient, top: str) -> None:
+    body = write_stream(pa.record_batch({"query": ["tea"], "ads": [["ad0"]]}))
+    headers = {"content-type": ARROW_STREAM}
+    answer = client.post("/v1/predict", params={"top": top}, content=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (422, "bad_parameter")
+
+
+def test_a_length_of_thousands_of_digits_is_refused(client: TestClient) -> None:
+    answer = client.post("/v1/predict", content=b"{}", headers={"content-length": "9" * 5000})
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_length")
+
+
+@pytest.mark.parametrize("ads", [1, 7])  # gathered, and in a thread
+def test_a_mistake_of_the_service_is_answered_counted_and_logged(
+    folders: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ads: int,
+) -> None:
+    page = {"query": "a secret illness", "ads": [f"ad{i}" for i in range(ads)]}
+
+    def fail(*_: Any) -> None:
+        raise KeyError(page["query"])
+
+    with (
+        ready_client(create_app({"ubm": folders["ubm"]})) as client,
+        caplog.at_level(logging.INFO, "reclick.service"),
+    ):
+        monkeypatch.setattr("reclick.service.answers._predict_parts", fail)
+        answer = client.post("/v1/predict", json={"pages": [page]})
+        assert (answer.status_code, answer.json()["error"]) == (500, "mistake")
+        counted = 'reclick_requests_total{route="/v1/predict",status="500"} 1.0'
+        assert counted in client.get("/metrics").text
+    lines = [json.loads(each.getMessage()) for each in caplog.records]
+    fault, line = [each for each in lines if each.get("request") == answer.headers["x-request-id"]]
+    assert (fault["message"], line["status"]) == ("KeyError", 500)
+    assert "in fail" in fault["traceback"][-1]
+    assert "secret" not in caplog.text
+
+
+def test_a_damaged_folder_is_no_fault_of_the_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit("dctr").save(tmp_path / "m", buckets=3)
+    with ready_client(create_app({"m": tmp_path / "m"}, reload_seconds=600)) as client:
+        for file in (tmp_path / "m").glob("parts-*/*/visit-*"):
+            file.unlink()
+        hosted = client.app.app.host.get("m")  # type: ignore[attr-defined]
+        hosted.model.set_cache(0)
+        asked = [
+            client.post("/v1/predict", json={"pages": [PAGE]}),
+            client.post("/v1/explain", json={"query": "tea", "ad": "ad0"}),
+            client.get("/v1/queries"),
+        ]
+    for answer in asked:
+        assert (answer.status_code, answer.json()["error"]) == (503, "store")
+        assert str(tmp_path) not in answer.text
+    faults = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert len(faults) == len(asked)
+    assert all(str(tmp_path) in each and "missing" in each for each in faults)
 
 
 def test_a_dictionary_code_out_of_range_is_refused(client: TestClient) -> None:
