@@ -243,6 +243,37 @@ def test_the_cache_keeps_what_was_used_last(tmp_path: Path) -> None:
     assert model.cache_bytes == limit
 
 
+def test_the_queries_are_read_without_any_pair_and_without_the_cache(tmp_path: Path) -> None:
+    """Not even those of a bucket whose pairs are lost; a bucket of another version is refused."""
+    whole = fitted("ubm")
+    model = saved(whole, tmp_path, 7)
+    model.set_cache(0)
+    first = min(model._written)
+    model._cache.get(first)
+    change_bucket(tmp_path, lambda bucket: min(bucket.glob("pair-*")).unlink())
+    found = model.query_volumes().sort_by("query")
+    assert found.equals(whole.query_volumes())
+    assert (list(model._cache._kept), model._cache.loads) == ([first], 1)
+    change_bucket(tmp_path, lambda bucket: min(bucket.glob("visit-*")).unlink())
+    with pytest.raises(StoreError, match="missing"):
+        model.query_volumes()
+
+
+@pytest.mark.parametrize("damage", ["missing", "another version", "other queries"])
+def test_the_queries_of_a_damaged_bucket_are_refused(damage: str, tmp_path: Path) -> None:
+    change, accepted, message = DAMAGES[damage]
+    fitted("dctr").save(tmp_path, buckets=3)
+    if accepted:
+        accept_bucket(tmp_path, change_bucket(tmp_path, change))
+        with pytest.raises(StoreError, match=message):
+            rc.load(tmp_path).query_volumes()
+        return
+    model = rc.load(tmp_path)
+    change_bucket(tmp_path, change)
+    with pytest.raises(StoreError, match=message):
+        model.query_volumes()
+
+
 def test_a_model_in_buckets_can_be_sent_to_other_processes(tmp_path: Path) -> None:
     model = saved(fitted("ubm"), tmp_path, 7, cache_bytes=12345)
     other = pickle.loads(pickle.dumps(model))  # noqa: S301, its own bytes

@@ -42,7 +42,8 @@ def ask_at_once(
     async def ask_all() -> list[Any]:
         gatherer = PageGatherer(LIMITS, count)
         asking = (gatherer.predict(*each) for each in asked)
-        return list(await asyncio.gather(*asking, return_exceptions=True))
+        gathered = asyncio.gather(*asking, return_exceptions=True)
+        return list(await asyncio.wait_for(gathered, 60))
 
     return asyncio.run(ask_all())
 
@@ -77,6 +78,20 @@ def test_a_bad_request_spoils_no_other(hosted: list[HostedModel]) -> None:
     for i in (1, 2):
         alone = answers.predict(hosted[0], request(i), LIMITS, lambda *_: None)
         assert got[0 if i == 1 else 2] == alone
+
+
+def test_an_error_that_nobody_foresaw_reaches_all_that_wait(
+    hosted: list[HostedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(gathering, "predict_together", fail)
+    alone = [answers.predict(hosted[0], request(i), LIMITS, lambda *_: None) for i in (1, 2)]
+    assert ask_at_once([(hosted[0], request(1)), (hosted[0], request(2))]) == alone
+    monkeypatch.setattr(gathering, "predict", fail)
+    got = ask_at_once([(hosted[0], request(1)), (hosted[0], request(2))])
+    assert [type(each) for each in got] == [KeyError, KeyError]
 
 
 def test_pages_are_counted_once(hosted: list[HostedModel]) -> None:

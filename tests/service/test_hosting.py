@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,8 +19,11 @@ import pytest
 import reclick as rc
 from reclick.errors import StoreError, UsageError
 from reclick.runtime import artifact
-from reclick.service.hosting import HostedFolder, ModelHost, QueryIndex
-from tests.support.service import fit, run_service, save
+from reclick.runtime.time_limit import TimeLimitError, time_limit
+from reclick.service import create_app
+from reclick.service.hosting import HostedFolder, HostedModel, ModelHost, QueryIndex
+from tests.service.conftest import ready_client
+from tests.support.service import QUERIES, fit, run_service, save
 
 PAGE = {"query": "tea", "ads": ["ad0", "ad1", "ad2"]}
 
@@ -132,6 +136,79 @@ def test_queries_are_found_by_a_prefix_in_any_script() -> None:
     index = QueryIndex(pa.array(sorted(queries)), [1, 1, 1, 1])
     for query in queries:
         assert query in [each["query"] for each in index.find(query, 10)]
+
+
+def test_the_queries_of_a_model_in_buckets_are_read_when_somebody_asks(tmp_path: Path) -> None:
+    fit("dctr").save(tmp_path / "buckets", buckets=3)
+    save(tmp_path / "whole", "dctr")
+    for name, expected in (("buckets", False), ("whole", True)):
+        folder = HostedFolder(name, tmp_path / name)
+        folder.refresh()
+        folder.index_queries()
+        assert ("_query_index" in vars(folder.current)) is expected
+        assert folder.current is not None
+        found = {each["query"] for each in folder.current.queries.find("", 10)}
+        assert found == set(QUERIES)
+
+
+def test_requests_at_once_sort_the_queries_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosted = HostedModel("m", "1", save(tmp_path / "m", "dctr"))
+    sorted_once, may_end, times = hosted.model.query_volumes(), threading.Event(), list[int]()
+
+    def query_volumes() -> pa.Table:
+        times.append(1)
+        assert may_end.wait(60)
+        return sorted_once
+
+    monkeypatch.setattr(hosted.model, "query_volumes", query_volumes)
+    with ThreadPoolExecutor(4) as pool:
+        asking = [pool.submit(lambda: hosted.queries) for _ in range(4)]
+        while not times:
+            time.sleep(0.01)
+        with pytest.raises(TimeLimitError), time_limit(0.05):
+            _ = hosted.queries
+        may_end.set()
+        assert len({id(each.result()) for each in asking}) == 1
+    assert times == [1]
+
+
+def test_an_error_while_queries_are_sorted_does_not_end_the_watching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path / "m", "dctr", seed=1)
+
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(QueryIndex, "__init__", fail)
+    app = create_app({"m": tmp_path / "m"}, reload_seconds=0.02)
+    with ready_client(app) as client:
+        seen = {client.get("/v1/models").json()["models"][0]["version"]}
+        for seed in (2, 3):
+            save(tmp_path / "m", "dctr", seed=seed)
+            deadline = time.monotonic() + 60
+            while len(seen) < seed and time.monotonic() < deadline:
+                seen.add(client.get("/v1/models").json()["models"][0]["version"])
+                time.sleep(0.02)
+            assert len(seen) == seed
+    assert "MemoryError: no room" in caplog.text
+
+
+def test_the_watching_begins_before_the_queries_are_sorted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "m", "dctr")
+    may_end, watched = threading.Event(), threading.Event()
+    monkeypatch.setattr(HostedFolder, "index_queries", lambda _: may_end.wait(60))
+    monkeypatch.setattr(ModelHost, "watch", lambda *_: watched.set())
+    try:
+        with ready_client(create_app({"m": tmp_path / "m"})):
+            assert watched.wait(10)
+            may_end.set()
+    finally:
+        may_end.set()
 
 
 def test_a_folder_that_cannot_be_loaded_at_first_raises_on_request(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from reclick.service.arrow_bodies import ARROW_STREAM, write_stream
 from reclick.service.measures import Measures
 from reclick.service.protection import Protection, is_loopback
 from tests.service.conftest import ready_client
+from tests.support.service import fit
 
 TOKEN = "a-token-of-the-tests"
 PAGE = {"query": "tea", "ads": ["ad0"]}
@@ -76,7 +77,15 @@ def test_the_token_is_asked_for_under_a_prefix_too(folders: dict[str, Path]) -> 
         assert post(client, "/v1/predict", json={"pages": [PAGE]}).status_code == 200
 
 
-@pytest.mark.parametrize("kind", [pa.large_list(pa.string()), pa.list_(pa.string(), 5)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.large_list(pa.string()),
+        pa.list_(pa.string(), 5),
+        pa.list_view(pa.string()),
+        pa.large_list_view(pa.string()),
+    ],
+)
 def test_long_pages_of_an_arrow_stream_are_refused(guarded: TestClient, kind: pa.DataType) -> None:
     pages = pa.record_batch({"query": ["tea"], "ads": pa.array([list("abcde")], kind)})
     headers = {"content-type": ARROW_STREAM}
@@ -107,6 +116,14 @@ def test_a_request_that_asks_for_too_much_is_refused(
     answer = post(guarded, path, json=body)
     assert answer.status_code == 413
     assert says in answer.json()["message"]
+
+
+def test_of_a_query_with_many_ads_those_shown_most_are_answered(
+    guarded: TestClient, client: TestClient
+) -> None:
+    every = client.post("/v1/relevance", json={"query": "tea", "model": "ubm"}).json()["pairs"]
+    assert len(every) > 3
+    assert post(guarded, "/v1/relevance", json={"query": "tea"}).json()["pairs"] == every[:3]
 
 
 def test_a_large_body_is_refused_with_and_without_its_length(guarded: TestClient) -> None:
@@ -195,6 +212,8 @@ def changed_offsets() -> bytes:
         write_stream(pa.record_batch({"query": ["tea"], "ads": [[]]})),
         write_stream(pa.record_batch({"query": [None], "ads": [["a"]]})),
         write_stream(pa.record_batch({"query": ["tea"], "ads": ["a"]})),
+        write_stream(pa.record_batch([["tea"], [["a"]], [["b"]]], names=["query", "ads", "ads"])),
+        write_stream(pa.record_batch([["tea"], ["tea"], [["b"]]], names=["query", "query", "ads"])),
         changed_offsets(),
         compressed_stream("zstd"),
         compressed_stream("lz4"),
@@ -204,6 +223,69 @@ def test_a_bad_arrow_stream_is_refused(client: TestClient, body: bytes) -> None:
     answer = client.post("/v1/predict", content=body, headers={"content-type": ARROW_STREAM})
     assert answer.status_code == 422, answer.content
     assert answer.json()["message"]
+
+
+@pytest.mark.parametrize("top", ["9" * 5000, "101", "-1", "", "٣", "x"])
+def test_a_wrong_number_of_sequences_is_refused(client: TestClient, top: str) -> None:
+    body = write_stream(pa.record_batch({"query": ["tea"], "ads": [["ad0"]]}))
+    headers = {"content-type": ARROW_STREAM}
+    answer = client.post("/v1/predict", params={"top": top}, content=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (422, "bad_parameter")
+
+
+def test_a_length_of_thousands_of_digits_is_refused(client: TestClient) -> None:
+    answer = client.post("/v1/predict", content=b"{}", headers={"content-length": "9" * 5000})
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_length")
+
+
+@pytest.mark.parametrize("ads", [1, 7])  # gathered, and in a thread
+def test_a_mistake_of_the_service_is_answered_counted_and_logged(
+    folders: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ads: int,
+) -> None:
+    page = {"query": "a secret illness", "ads": [f"ad{i}" for i in range(ads)]}
+
+    def fail(*_: Any) -> None:
+        raise KeyError(page["query"])
+
+    with (
+        ready_client(create_app({"ubm": folders["ubm"]})) as client,
+        caplog.at_level(logging.INFO, "reclick.service"),
+    ):
+        monkeypatch.setattr("reclick.service.answers._predict_parts", fail)
+        answer = client.post("/v1/predict", json={"pages": [page]})
+        assert (answer.status_code, answer.json()["error"]) == (500, "mistake")
+        counted = 'reclick_requests_total{route="/v1/predict",status="500"} 1.0'
+        assert counted in client.get("/metrics").text
+    lines = [json.loads(each.getMessage()) for each in caplog.records]
+    fault, line = [each for each in lines if each.get("request") == answer.headers["x-request-id"]]
+    assert (fault["message"], line["status"]) == ("KeyError", 500)
+    assert "in fail" in fault["traceback"][-1]
+    assert "secret" not in caplog.text
+
+
+def test_a_damaged_folder_is_no_fault_of_the_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit("dctr").save(tmp_path / "m", buckets=3)
+    with ready_client(create_app({"m": tmp_path / "m"}, reload_seconds=600)) as client:
+        for file in (tmp_path / "m").glob("parts-*/*/visit-*"):
+            file.unlink()
+        hosted = client.app.app.host.get("m")  # type: ignore[attr-defined]
+        hosted.model.set_cache(0)
+        asked = [
+            client.post("/v1/predict", json={"pages": [PAGE]}),
+            client.post("/v1/explain", json={"query": "tea", "ad": "ad0"}),
+            client.get("/v1/queries"),
+        ]
+    for answer in asked:
+        assert (answer.status_code, answer.json()["error"]) == (503, "store")
+        assert str(tmp_path) not in answer.text
+    faults = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert len(faults) == len(asked)
+    assert all(str(tmp_path) in each and "missing" in each for each in faults)
 
 
 def test_a_dictionary_code_out_of_range_is_refused(client: TestClient) -> None:

@@ -16,7 +16,7 @@ from reclick.models import batching
 from reclick.predictor import Predictor
 from reclick.runtime import time_limit
 from reclick.service import ServiceLimits, answers, app, create_app, schemas
-from reclick.service.hosting import HostedModel
+from reclick.service.hosting import HostedModel, QueryIndex
 from tests.service.conftest import ready_client
 from tests.support.service import ADS
 
@@ -117,4 +117,22 @@ def test_after_a_408_the_thread_stops(
         answer = client.post(f"/v1/{path}", json=body)
         assert answer.status_code == 408
         assert "Ask for less at once" in answer.json()["message"]
+        assert stopped.wait(60)
+
+
+def test_type_ahead_has_the_time_limit_too(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = threading.Event()
+
+    def find(*_: Any) -> list[Any]:
+        try:
+            while True:
+                time_limit.check_time()
+        finally:
+            stopped.set()
+
+    monkeypatch.setattr(QueryIndex, "find", find)
+    with ready_client(create_app(folders, limits=ServiceLimits(seconds=0.2))) as client:
+        assert client.get("/v1/queries").status_code == 408
         assert stopped.wait(60)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -22,12 +23,13 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.hashing import query_buckets
 from reclick.data.ragged import Int64
-from reclick.data.stored_tables import read_lists, read_numbers
+from reclick.data.stored_tables import read_codes, read_lists, read_numbers, read_strings
 from reclick.data.string_index import Interner
 from reclick.errors import Argument, CannotAnswerError, StoreError, check_whole
 from reclick.logs import as_pairs
 from reclick.models.base import ClickModel
 from reclick.models.buckets import (
+    OF_LOG,
     BucketWriter,
     WrittenBucket,
     bucket_folder,
@@ -36,6 +38,7 @@ from reclick.models.buckets import (
 from reclick.models.query_rows import (
     AD,
     COMMON_TABLES,
+    QUERY,
     ROW_TYPES,
     SEQUENCE,
     WHOLE_LOG,
@@ -167,12 +170,34 @@ class PartitionedModel(ClickModel):
 
     def _load_bucket(self, number: int) -> Bucket:
         """Read a bucket, refusing one that is not what the manifest says."""
-        folder = bucket_folder(self._folder, self._stored.settings["parts"], number)
-        try:
+        with self._explain_damage(number) as folder:
             part = artifact.read(folder, kind="bucket")
             rows = QueryRows(*(part.tables[each] for each in ROW_TYPES)).without_totals()
             counts_from_tables(rows.to_tables() | self._log_tables)  # checks codes and order
-            self._check_bucket(number, part.fingerprint, rows)
+            self._check_bucket(number, part.fingerprint, rows.queries)
+        return Bucket(rows, self._restore)
+
+    def _read_volumes(self, number: int) -> pa.Table:
+        """The queries of a bucket and their sessions, without reading its pairs."""
+        of_log = (f"{OF_LOG}{name}" for name in self._stored.tables)
+        unused = {"pair", "ad", "sequence", *of_log}
+        with self._explain_damage(number) as folder:
+            part = artifact.read(folder, kind="bucket", leave_out=unused)
+            queries = read_strings(part.tables, "query", QUERY, ascending=True)
+            code = read_codes(part.tables, "visit", "counts_visits.query", len(queries))
+            sessions = read_numbers(
+                part.tables, "visit", "counts_visits.sessions", length=len(code)
+            )
+            self._check_bucket(number, part.fingerprint, queries)
+        volumes = np.bincount(code, sessions, minlength=len(queries)).astype(np.float64)
+        return pa.table({"query": queries, "sessions": volumes})
+
+    @contextmanager
+    def _explain_damage(self, number: int) -> Iterator[AnyPath]:
+        """The folder of a bucket; what goes wrong with it is a `StoreError` that names it."""
+        folder = bucket_folder(self._folder, self._stored.settings["parts"], number)
+        try:
+            yield folder
         except Exception as error:  # whatever a folder that was altered may lead to
             self._refuse_changed()
             reason = str(error) if isinstance(error, StoreError) else f"{type(error)}: {error}"
@@ -180,12 +205,11 @@ class PartitionedModel(ClickModel):
                 f"{folder} cannot be loaded. {reason} Save the model again, or restore the folder "
                 "from a copy."
             ) from error
-        return Bucket(rows, self._restore)
 
-    def _check_bucket(self, number: int, fingerprint: str, rows: QueryRows) -> None:
+    def _check_bucket(self, number: int, fingerprint: str, queries: pa.Array) -> None:
         if fingerprint != self._written[number].fingerprint:
             raise StoreError("It is not the bucket that the manifest of the model names.")
-        if (query_buckets(rows.queries, self.buckets) != number).any():
+        if (query_buckets(queries, self.buckets) != number).any():
             raise StoreError("It has queries that belong to other buckets.")
 
     def _refuse_changed(self) -> None:
@@ -334,8 +358,8 @@ class PartitionedModel(ClickModel):
             yield from bucket.model.iterate_pairs(size)
 
     def query_volumes(self) -> pa.Table:
-        """Every query and its sessions, bucket by bucket."""
-        return pa.concat_tables([bucket.model.query_volumes() for bucket in self._each_bucket()])
+        """Every query and its sessions, bucket by bucket; the buckets in memory stay there."""
+        return pa.concat_tables([self._read_volumes(number) for number in sorted(self._written)])
 
     def queries_of_ad(self, ad: str) -> pa.Array:
         """The queries that an ad was shown for, bucket by bucket."""

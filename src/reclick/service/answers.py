@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from reclick.auction import best_page, run_auction
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
-from reclick.data.schema import PAGE_COLUMNS, find_columns
+from reclick.data.schema import PAGE_COLUMNS, find_columns, is_list
 from reclick.errors import UsageError
 from reclick.evaluation.monitoring import monitor
 from reclick.logs import read_ads, read_sessions
@@ -58,15 +58,9 @@ def check_pages(pages: int, longest: int, limits: ServiceLimits) -> None:
 
 def check_batch(pages: pa.RecordBatch, limits: ServiceLimits) -> None:
     """The same for a batch."""
-    column = pages.column("ads") if "ads" in pages.schema.names else pa.array([[]])
-    lengths = pc.list_value_length(column) if _is_list(column.type) else pa.array([0])
+    column = pages.column(find_columns(pages.schema.names, PAGE_COLUMNS, {}, "the batch")["ads"])
+    lengths = pc.list_value_length(column) if is_list(column.type) else pa.array([0])
     check_pages(pages.num_rows, pc.max(lengths).as_py() or 0, limits)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    kinds = pa.types
-    tests = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)
-    return any(test(kind) for test in tests)
 
 
 def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:
@@ -222,7 +216,7 @@ def relevance(
     if request.query is None:
         pairs = [(each.query, each.ad) for each in request.pairs]
     else:
-        ads = known_ads(hosted, request.query)
+        ads = known_ads(hosted, request.query, limits.pages)
         pairs = [(request.query, ad) for ad in ads]
     if not pairs:
         return {"pairs": []}
@@ -245,14 +239,14 @@ def _words_of(hosted: HostedModel, ads: pa.Array) -> list[str | None]:
     return [None if row < 0 else " ".join(index.text.words(row)) for row in index.rows(ads)]
 
 
-def known_ads(hosted: HostedModel, query: str) -> list[str]:
-    """The ads that were shown for a query, those with most impressions first."""
+def known_ads(hosted: HostedModel, query: str, most: int | None = None) -> list[str]:
+    """The ads that were shown for a query, at most so many, those with most impressions first."""
     model = hosted.model._gather_queries(pa.array([query]))
     counts, code = model.training_counts, model._pairs.query_code(query)
     if code < 0:
         return []
     start, end = np.searchsorted(counts.pair_query, [code, code + 1])
-    order = np.argsort(-counts.impressions[start:end], kind="stable")
+    order = np.argsort(-counts.impressions[start:end], kind="stable")[:most]
     return [str(counts.ads[int(ad)].as_py()) for ad in counts.pair_ad[start:end][order]]
 
 

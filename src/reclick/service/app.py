@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
+import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import cache, partial
 from importlib.resources import files
@@ -22,7 +24,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from reclick.errors import ReclickError
+from reclick.errors import ReclickError, StoreError
 from reclick.runtime.filesystem import Location
 from reclick.runtime.time_limit import TimeLimitError, time_limit
 from reclick.service import answers, schemas
@@ -58,7 +60,8 @@ PROBLEMS = {
     421: "The Host is not known.",
     422: "The request makes no sense.",
     429: "Too many requests at once.",
-    503: "No model is loaded yet.",
+    500: "The service made a mistake.",
+    503: "No model is loaded yet, or its folder cannot be read.",
 }
 SCHEMA_PREFIX = "#/components/schemas/"
 Result = TypeVar("Result")
@@ -179,9 +182,9 @@ class Service:
     def _load(self) -> None:
         for folder in self.host.folders.values():
             _log_change(folder, folder.refresh())
+        self.host.watch(self.reload_seconds)
         for folder in self.host.folders.values():
             folder.index_queries()
-        self.host.watch(self.reload_seconds)
 
     # routes
 
@@ -201,7 +204,7 @@ class Service:
                 responses={200: {"content": answer}, **_describe_problems(*PROBLEMS)},
                 openapi_extra={"requestBody": {"required": True, "content": content}},
             )
-        refusals = _describe_problems(401, 408, 413, 421, 429)
+        refusals = _describe_problems(401, 408, 413, 421, 429, 500)
         get = partial(self.api.get, responses=refusals)
         get("/v1/models", response_model=schemas.ModelsAnswer)(self._list_models)
         get("/livez", response_model=schemas.Health)(self._report_life)
@@ -243,7 +246,7 @@ class Service:
         parameters = request.query_params
         hosted = self._find_model(parameters.get("model"))
         top = parameters.get("top", "3")
-        if not (top.isascii() and top.isdigit() and int(top) <= 100):
+        if not (len(top) <= 3 and top.isascii() and top.isdigit() and int(top) <= 100):
             raise ProblemError(422, "bad_parameter", "top: give a whole number from 0 to 100.")
 
         def predict() -> tuple[bytes, pa.RecordBatch]:
@@ -306,7 +309,7 @@ class Service:
     ) -> Response:
         """Queries of the training log that begin with a prefix."""
         hosted = self._find_model(model)
-        found = await anyio.to_thread.run_sync(lambda: hosted.queries.find(prefix, limit))
+        found = await self._run_in_thread(lambda: hosted.queries.find(prefix, limit))
         return _json({"model": hosted.name, "version": hosted.version, "queries": found})
 
     async def _report_life(self) -> Response:
@@ -389,17 +392,17 @@ def _error_handlers() -> dict[int | type[Exception], ErrorHandler]:
         HTTPException: _answer_http_error,
         RequestValidationError: _answer_bad_parameters,
         TimeLimitError: _answer_time_limit,
+        StoreError: _answer_store_error,
         ReclickError: _answer_reclick_error,
+        Exception: _answer_mistake,
     }
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    """The answer to an error, by its nearest class; one that nobody foresaw is raised again."""
+    """The answer to an error, by its nearest class."""
     handlers = _error_handlers()
-    for kind in type(error).__mro__:
-        if kind in handlers:
-            return await handlers[kind](request, error)
-    raise error
+    nearest = next(kind for kind in type(error).__mro__ if kind in handlers)
+    return await handlers[nearest](request, error)
 
 
 async def _answer_problem(_: Request, error: Exception) -> Response:
@@ -429,6 +432,30 @@ async def _answer_bad_parameters(_: Request, error: Exception) -> Response:
 
 async def _answer_time_limit(_: Request, error: Exception) -> Response:
     return _problem(408, "timeout", str(error), {"connection": "close"})
+
+
+async def _answer_store_error(request: Request, error: Exception) -> Response:
+    """The folder of a model is at fault, not the request; only the log says where it is."""
+    _log_fault(request, error, str(error))
+    message = "The model cannot be read at the moment. Try again later; the log of the service "
+    return _problem(503, "store", f"{message}says what is wrong.")
+
+
+async def _answer_mistake(request: Request, error: Exception) -> Response:
+    """An error that nobody foresaw. Its message may have a query in it: the log has none."""
+    _log_fault(request, error, type(error).__name__)
+    message = "The service made a mistake, which its log describes. Ask for something else."
+    return _problem(500, "mistake", message)
+
+
+def _log_fault(request: Request, error: Exception, message: str) -> None:
+    content = {
+        "event": "fault",
+        "request": request.scope["state"].get("request"),
+        "message": message,
+        "traceback": traceback.format_tb(error.__traceback__),
+    }
+    events.error(json.dumps(content))
 
 
 async def _answer_reclick_error(_: Request, error: Exception) -> Response:

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from reclick.errors import ReclickError
 from reclick.models.partitioned import PartitionedModel
 from reclick.service.answers import CountPages, predict, predict_together
 from reclick.service.hosting import HostedModel
@@ -60,7 +59,7 @@ class PageGatherer:
         requests = [each.request for each in group]
         try:
             together = predict_together(hosted, requests, self._limits, self._count)
-        except ReclickError:
+        except Exception:  # each gets its own
             together = None
         for i, each in enumerate(group):
             if each.answer.done():  # nobody waits for it any more

@@ -8,6 +8,8 @@ loaded leaves the old model in place; `HostedFolder.error` says why.
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import re
 import threading
 import time
@@ -22,12 +24,16 @@ import pyarrow.compute as pc
 
 from reclick.errors import ReclickError, StoreError, UsageError
 from reclick.models import ClickModel, load
+from reclick.models.partitioned import PartitionedModel
 from reclick.predictor import Predictor
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.time_limit import check_time
 
 VERSION_LENGTH = 12  # characters of the fingerprint that name a version
+LOOK_SECONDS = 0.1  # between two looks at the time, while another request sorts the queries
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+events = logging.getLogger("reclick.service")
 
 
 @dataclass(frozen=True)
@@ -38,10 +44,20 @@ class HostedModel:
     version: str
     model: ClickModel
     loaded_at: float = field(default_factory=time.time)
+    _sorting: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    @property
+    def queries(self) -> QueryIndex:
+        """The queries of the model by prefix. The first who asks sorts them, others wait."""
+        while not self._sorting.acquire(timeout=LOOK_SECONDS):
+            check_time()
+        try:
+            return self._query_index
+        finally:
+            self._sorting.release()
 
     @cached_property
-    def queries(self) -> QueryIndex:
-        """The queries of the model by prefix."""
+    def _query_index(self) -> QueryIndex:
         volumes = self.model.query_volumes().combine_chunks()
         return QueryIndex(volumes["query"].combine_chunks(), volumes["sessions"].to_numpy())
 
@@ -179,10 +195,19 @@ class HostedFolder:
         return hosted
 
     def index_queries(self) -> None:
-        """Sort the queries of the model in place now, so that nobody has to wait for it."""
-        if self.current is not None:
-            with contextlib.suppress(ReclickError, OSError):  # whoever asks for them gets the error
-                _ = self.current.queries
+        """Sort the queries of the model in place now, so that nobody has to wait for it.
+
+        Not those of a model in buckets, all of which would be read: they are sorted when somebody
+        asks for them.
+        """
+        if self.current is None or isinstance(self.current.model, PartitionedModel):
+            return
+        try:
+            _ = self.current.queries
+        except Exception as error:  # the watching goes on, and whoever asks for them gets the error
+            content = {"event": "queries_not_sorted", "model": self.name}
+            message = f"{type(error).__name__}: {error}"
+            events.warning(json.dumps({**content, "message": message}))
 
     def _fail(self, message: str, content: str = "") -> None:
         """Note a failure; the same `content` is not tried again."""

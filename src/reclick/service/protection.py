@@ -38,6 +38,7 @@ SECURITY_HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
+LONGEST_LENGTH = 20  # digits of a Content-Length
 EXPOSED_HEADERS = b"x-reclick-model, x-reclick-version, x-request-id"
 access = logging.getLogger("reclick.service")
 
@@ -124,7 +125,7 @@ class Protection:
         return hmac.compare_digest(sent.strip(), self.token) and scheme.lower() == b"bearer"
 
     def _refuse_length(self, length: bytes) -> tuple[int, str, str] | None:
-        if not length.isdigit():
+        if not length.isdigit() or len(length) > LONGEST_LENGTH:
             return 400, "bad_length", "The Content-Length is not a number."
         if int(length) > self.limits.body_bytes:
             return (
@@ -164,7 +165,7 @@ class Exchange:
         self._receive, self._send = receive, send
         self._most_bytes = most_bytes
         self._start = time.perf_counter()
-        scope.setdefault("state", {})
+        scope.setdefault("state", {})["request"] = self.identifier
 
     async def receive(self) -> Message:
         """The next part of the body, unless there is too much of it."""

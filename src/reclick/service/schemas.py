@@ -77,10 +77,14 @@ class Pair(RequestBody):
 
 
 class RelevanceRequest(ModelRequest):
-    """Pairs to estimate, or a query, for all ads that were shown for it."""
+    """Pairs to estimate, or a query, for the ads that were shown for it."""
 
     pairs: list[Pair] = []
-    query: Text | None = None
+    query: Text | None = Field(
+        None,
+        description="In place of pairs: its ads with most impressions, as many as a request may "
+        "have pairs.",
+    )
     level: float = Field(0.9, gt=0.001, lt=0.999, description="The share inside each interval.")
 
     model_config = ConfigDict(
