@@ -430,7 +430,7 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
         ),
         (
             ("evaluate", "--test", "log.parquet", "--cut", "5"),
-            "--by and --cut say how a LOG is split",
+            "--by and --cut define how a LOG is split",
         ),
         (("formats", "nope"), "expected one of sessions, ubi"),
         (("fit", "log.parquet", "--to", "log.parquet"), "is a file"),

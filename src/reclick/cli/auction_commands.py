@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")]
-Slots = Annotated[int, typer.Option(help="Ads on a page, at most.")]
+Slots = Annotated[int, typer.Option(help="Maximum number of ads on a page.")]
 NewText = Annotated[
     str | None, typer.Option(metavar="FILE", help="Text of ads that the model may not know.")
 ]
@@ -36,8 +36,8 @@ def rank(
         str,
         typer.Option(
             metavar="clicks|satisfaction|value",
-            help="What to maximise. For value, the candidates have a column of that name: what a "
-            "click is worth.",
+            help="What to maximise. For value, the candidates need a column `value`: the value of "
+            "a click.",
         ),
     ] = "clicks",
     ads: NewText = None,
@@ -89,7 +89,7 @@ def auction(
     slots: Slots = 4,
     reserve: Annotated[float, typer.Option(help="The lowest price per click.")] = 0.0,
     satisfaction_weight: Annotated[
-        float, typer.Option(help="What a satisfied session is worth to you.")
+        float, typer.Option(help="The value of a satisfied session to you.")
     ] = 0.0,
     squashing: Annotated[
         float, typer.Option(help="With gsp: the exponent of quality. Below 1, bids count more.")
@@ -98,7 +98,7 @@ def auction(
         int,
         typer.Option(
             help="Repeat each auction with this many models drawn from the posterior, and add "
-            "intervals of prices."
+            "intervals to the prices."
         ),
     ] = 0,
     compare: Annotated[
@@ -108,13 +108,13 @@ def auction(
         ),
     ] = False,
     auctions: Annotated[
-        int, typer.Option(help="With --compare: auctions to use, drawn at random.")
+        int, typer.Option(help="With --compare: number of auctions, chosen at random.")
     ] = 50,
     seed: Annotated[int, typer.Option(help="Seed of the draws and samples.")] = 0,
     ads: NewText = None,
     force: Force = False,
 ) -> None:
-    """Run an auction for each query, and write the ads shown with their prices and why.
+    """Run an auction for each query, and write the ads shown, their prices and the reasons.
 
     Example:  reclick auction model bids.parquet --mechanism vcg --reserve 0.05 --to prices.parquet
 

@@ -50,7 +50,7 @@ Threads = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Threads that may work at once. By default RECLICK_THREADS, or one per processor.",
+        help="Maximum number of threads. Default: RECLICK_THREADS, or one per processor.",
         rich_help_panel="General",
     ),
 ]

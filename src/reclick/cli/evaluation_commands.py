@@ -42,7 +42,7 @@ DEFAULT_MODELS = "luceclick,ubm,dbn,ccm,pbm,dctr,multiclick"
 def evaluate(
     logs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="LOG", help="A log to split, in place of --train and --test."),
+        typer.Argument(metavar="LOG", help="A log to split, instead of --train and --test."),
     ] = None,
     to: Annotated[
         str,
@@ -80,7 +80,7 @@ def evaluate(
         str,
         typer.Option(
             metavar="COLUMN",
-            help="With LOG: the column to split by, of times or of the words history, train and "
+            help="With LOG: the column to split by, with times or the words history, train and "
             "test.",
         ),
     ] = "timestamp",
@@ -88,11 +88,11 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="VALUE",
-            help="With LOG: where train starts; give it again for where test starts.",
+            help="With LOG: where train starts. Repeat it for where test starts.",
         ),
     ] = None,
     level: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,
-    resamples: Annotated[int, typer.Option(help="Resamples of the bootstrap.")] = 1000,
+    resamples: Annotated[int, typer.Option(help="Number of bootstrap resamples.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
     in_sample: Annotated[
         bool,
@@ -175,7 +175,7 @@ def report(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     logs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="LOG", help="A log to score the model on; by default none."),
+        typer.Argument(metavar="LOG", help="A log to score the model on. Default: none."),
     ] = None,
     to: Annotated[
         str, typer.Option(metavar="FILE", help="The HTML file to write.")
@@ -186,7 +186,7 @@ def report(
         typer.Option(metavar="FILE", help="Human relevance judgments: query, ad, relevance."),
     ] = None,
     level: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,
-    resamples: Annotated[int, typer.Option(help="Resamples of the bootstrap.")] = 1000,
+    resamples: Annotated[int, typer.Option(help="Number of bootstrap resamples.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
     format: FormatName = None,
     column: Columns = None,
@@ -261,7 +261,7 @@ def _check_inputs(
             "--train and --test without it."
         )
     if has_cuts and not logs:
-        raise UsageError("--by and --cut say how a LOG is split: give one, or leave them out.")
+        raise UsageError("--by and --cut define how a LOG is split: give a LOG, or leave them out.")
     if not logs and not parts["test"]:
         raise UsageError("Nothing to score on: give --train and --test, or one LOG to split.")
 

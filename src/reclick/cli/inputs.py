@@ -63,7 +63,7 @@ Columns = Annotated[
     typer.Option(
         "--column",
         metavar="OURS=THEIRS",
-        help="A column that has another name, e.g. query=search_term.",
+        help="Map a column that has another name, e.g. query=search_term.",
     ),
 ]
 OnError = Annotated[
@@ -85,7 +85,7 @@ FormatName = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="The format of the log, one of `reclick formats`. By default it is recognised.",
+        help="The format of the log, one of `reclick formats`. Default: detected automatically.",
         autocompletion=complete_format,
     ),
 ]
@@ -93,7 +93,7 @@ FormatName = Annotated[
 
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Replace files although Reclick did not write them."),
+    typer.Option("--force", help="Overwrite files that Reclick did not write."),
 ]
 
 
@@ -102,34 +102,32 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="local|pool|spark",
-        help="Where the work is done: in this process, in processes of this machine, or on Spark.",
+        help="Where to run: in this process, in several processes on this machine, or on Spark.",
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="With --engine pool: how many processes; by default one a core.")
+    int | None, typer.Option(help="With --engine pool: number of processes. Default: one per core.")
 ]
 Master = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="With --engine spark: spark://host:7077, yarn, local[4], or sc://host of Spark "
-        "Connect. By default that of spark-submit.",
+        help="With --engine spark: spark://host:7077, yarn, local[4], or sc://host for Spark "
+        "Connect. Default: the one of spark-submit.",
     ),
 ]
 SharedFolder = Annotated[
     str | None,
     typer.Option(
         metavar="FOLDER",
-        help="With --engine spark: a folder that this process and all executors reach.",
+        help="With --engine spark: a folder that this process and all executors can access.",
     ),
 ]
 
 
 Tasks = Annotated[
     int | None,
-    typer.Option(
-        help="With --engine spark: how many tasks a log is divided among; about two per core."
-    ),
+    typer.Option(help="With --engine spark: number of tasks. Default: about two per core."),
 ]
 
 
@@ -167,7 +165,7 @@ class EngineOptions(NamedTuple):
         if self.master and not self.master.startswith("local") and not self.shared_folder:
             raise UsageError(
                 f"--master {self.master} needs --shared-folder: a folder that this process and "
-                "all executors reach under the same path, such as a mounted volume."
+                "all executors can access under the same path, such as a mounted volume."
             )
         print_note("Starting Spark")
         session = open_session(self.master)
@@ -207,7 +205,7 @@ def with_stdin(paths: list[str]) -> list[str]:
     from reclick.errors import UsageError
 
     if paths.count(STDIN) > 1:
-        raise UsageError("- is standard input, which can be read once. Give it once.")
+        raise UsageError("- is standard input, which can be read only once. Give it once.")
     return [_spool_stdin() if path == STDIN else path for path in paths]
 
 

@@ -14,7 +14,7 @@ from reclick.cli.console import print_result
 def compare_judgments(
     a: Annotated[str, typer.Argument(metavar="A", help="A file of judgments.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
-    top: Annotated[int, typer.Option(help="How many of the largest changes to list.")] = 10,
+    top: Annotated[int, typer.Option(help="Number of largest changes to list.")] = 10,
 ) -> None:
     """Compare two files of judgments: agreement, Kendall's tau, and the largest changes.
 
@@ -37,7 +37,7 @@ def ndcg(
         ),
     ],
     judgments: Annotated[str, typer.Argument(metavar="JUDGMENTS", help="A file of judgments.")],
-    k: Annotated[int, typer.Option("--k", help="How many positions count.")] = 10,
+    k: Annotated[int, typer.Option("--k", help="Number of positions that count.")] = 10,
     gain: Annotated[
         str, typer.Option(metavar="linear|exponential", help="The grade, or 2^grade - 1.")
     ] = "linear",

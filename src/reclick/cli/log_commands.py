@@ -55,9 +55,11 @@ def simulate(
     weeks: Annotated[int, typer.Option(help="Number of weeks.")] = 3,
     queries: Annotated[
         int | None,
-        typer.Option(help="Distinct queries. By default one for every three sessions."),
+        typer.Option(help="Number of distinct queries. Default: one for every three sessions."),
     ] = None,
-    ads_per_query: Annotated[int, typer.Option(help="Ads that compete for a query.")] = 12,
+    ads_per_query: Annotated[
+        int, typer.Option(help="Number of ads that compete for a query.")
+    ] = 12,
     bots: Annotated[float, typer.Option(help="Share of sessions made by bots.")] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same log.")] = 0,
     outcomes: Annotated[
@@ -75,16 +77,16 @@ def simulate(
         typer.Option(help="With --auction: the folder of a model fitted to this market."),
     ] = None,
     satisfaction_weight: Annotated[
-        float, typer.Option(help="With --auction: what a satisfied session is worth to you.")
+        float, typer.Option(help="With --auction: the value of a satisfied session to you.")
     ] = 0.0,
     refit: Annotated[
         bool, typer.Option("--refit", help="With --auction: fit the model again to each week.")
     ] = False,
     force: Force = False,
 ) -> None:
-    """Simulate weeks of clicks: ads of real words, an auction, users of several types.
+    """Simulate weeks of clicks: ads made of real words, an auction, several types of users.
 
-    The truth is saved with the logs.
+    The true parameters are saved with the logs.
 
     Example:  reclick simulate --to logs --sessions 50000 --bots 0.02
 
@@ -131,10 +133,10 @@ def simulate(
 def check(
     logs: Logs, format: FormatName = None, column: Columns = None, max_ads: MaxAds = 100
 ) -> None:
-    """Read a log to the end and report valid rows, and bad rows by reason with examples.
+    """Read a whole log and report valid rows, and bad rows by reason with examples.
 
-    The exit code is 1 if any row is bad. The folder of a model or of counts is checked too: every
-    hash, table and index in it.
+    The exit code is 1 if any row is bad. The folder of a model or of counts can be checked too:
+    every hash, table and index in it.
 
     Example:  reclick check 'logs/week2/*.parquet' --column query=search_term
     """
@@ -180,15 +182,15 @@ def convert(
         list[str] | None,
         typer.Option(
             metavar="ACTION",
-            help="With ubi: an action that is a click, in place of click and click_through. "
-            "Repeat for more.",
+            help="With ubi: an action that counts as a click. Repeat for more. Default: click and "
+            "click_through.",
         ),
     ] = None,
     pages: Annotated[
         str | None,
         typer.Option(
             metavar="hits|impressions",
-            help="With ubi: what a page shows, the hits of its query or its impressions.",
+            help="With ubi: what is on a page, the hits of the query or the impressions.",
         ),
     ] = None,
     first: Annotated[
@@ -201,25 +203,26 @@ def convert(
             help="Merge queries that differ only in case, spaces or Unicode form.",
         ),
     ] = False,
-    max_clicks: Annotated[
-        int | None, typer.Option(help="Leave out sessions with more clicks.")
-    ] = None,
+    max_clicks: Annotated[int | None, typer.Option(help="Drop sessions with more clicks.")] = None,
     max_pages_per_hour: Annotated[
-        int | None, typer.Option(help="Leave out users who saw more pages in an hour: bots.")
+        int | None, typer.Option(help="Drop users who saw more pages in an hour (bots).")
     ] = None,
     max_clicks_per_hour: Annotated[
-        int | None, typer.Option(help="Leave out users who clicked more often in an hour: bots.")
+        int | None, typer.Option(help="Drop users with more clicks in an hour (bots).")
     ] = None,
     reload_seconds: Annotated[
         float | None,
-        typer.Option(help="Merge a page shown to a user again within this time with the first."),
+        typer.Option(
+            help="Merge a page with an earlier showing to the same user within this time."
+        ),
     ] = None,
     column: Columns = None,
     on_error: OnError = "drop",
     max_bad: Annotated[
         str,
         typer.Option(
-            metavar="SHARE", help="Fail if more of the records are bad, such as 5% or 0.05."
+            metavar="SHARE",
+            help="Fail if a larger share of the records is bad, such as 5% or 0.05.",
         ),
     ] = "5%",
     max_ads: MaxAds = 100,
@@ -312,8 +315,8 @@ def count(
 ) -> None:
     """Count a log once and save the counts.
 
-    `describe`, `fit` and its --history and --forget take the folder in place of the log. Counts
-    are enough to fit multiclick and models that are click rates; luceclick needs the log itself.
+    `describe`, and `fit` with its --history and --forget, accept the folder instead of the log.
+    Counts are enough to fit multiclick and the click-rate models; luceclick needs the log itself.
 
     Example:  reclick count logs/2026-11-14.parquet --to counts/2026-11-14
     """
@@ -351,7 +354,7 @@ def sql(
     ],
     statement: Annotated[
         str | None,
-        typer.Option(help="Print one of the statements only: pairs, visits or dropped."),
+        typer.Option(help="Print only one of the statements: pairs, visits or dropped."),
     ] = None,
     where: Annotated[
         str | None, typer.Option(metavar="CONDITION", help="Which rows to count, in SQL.")
@@ -361,8 +364,8 @@ def sql(
 ) -> None:
     """Print SQL that counts a log in a warehouse, without moving it.
 
-    Run the statements pairs and visits there; `reclick count PAIRS --visits VISITS` makes counts
-    of their results. `dropped` counts the bad rows by reason. Name a column of weights with
+    Run the statements `pairs` and `visits` there. `reclick count PAIRS --visits VISITS` turns their
+    results into counts. `dropped` counts the bad rows by reason. Name a column of weights with
     --column weight=NAME; without one, every session counts once.
 
     Example:  reclick sql --dialect bigquery --table search.sessions --where "dt = '2026-11-14'"
@@ -388,14 +391,12 @@ def split(
         str,
         typer.Option(
             metavar="COLUMN",
-            help="A column of times or numbers, or of the words history, train and test.",
+            help="A column with times, numbers, or the words history, train and test.",
         ),
     ] = "timestamp",
     cut: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="VALUE", help="Where train starts; give it again for where test starts."
-        ),
+        typer.Option(metavar="VALUE", help="Where train starts. Repeat it for where test starts."),
     ] = None,
     ads: Ads = None,
     format: FormatName = None,
@@ -434,12 +435,12 @@ def formats(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="A format, to see what is read of it.",
+            help="A format, to see what Reclick reads from it.",
             autocompletion=complete_format,
         ),
     ] = None,
 ) -> None:
-    """List the log formats. With a name: what is read of that format, and what is lost.
+    """List the log formats. With a name: what is read from that format, and what is lost.
 
     Example:  reclick formats ubi
     """
@@ -488,8 +489,8 @@ def _format_list(titles: dict[str, str]) -> list[str]:
     return [
         *(f"{name:<{width}}{title}" for name, title in titles.items()),
         "",
-        "What is read of one:  reclick formats ubi",
-        "To read a log of it:  reclick convert LOG --format ubi --to sessions.parquet",
+        "Details of a format:  reclick formats ubi",
+        "To convert a log:     reclick convert LOG --format ubi --to sessions.parquet",
     ]
 
 

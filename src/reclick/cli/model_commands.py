@@ -60,8 +60,8 @@ def fit(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The model, one of `reclick models`: by default luceclick; multiclick is the "
-            "paper's. With --update the one in --to.",
+            help="The model, one of `reclick models`. Default: luceclick; with --update, the model "
+            "in --to. multiclick is the model of the paper.",
             autocompletion=complete_model,
         ),
     ] = None,
@@ -69,8 +69,8 @@ def fit(
         list[str] | None,
         typer.Option(
             metavar="LOG",
-            help="An earlier log, or its counts, for the priors of a model that uses it "
-            "(not luceclick). Repeat for more.",
+            help="An earlier log, or its counts, to estimate prior means from (not for "
+            "luceclick). Repeat for more.",
         ),
     ] = None,
     ads: Ads = None,
@@ -81,7 +81,7 @@ def fit(
     update: Annotated[
         bool,
         typer.Option(
-            "--update", help="Add the logs to the model in --to instead of starting anew."
+            "--update", help="Update the model in --to with the logs instead of fitting a new one."
         ),
     ] = False,
     forget: Annotated[
@@ -98,7 +98,7 @@ def fit(
     again: Annotated[
         bool,
         typer.Option(
-            "--again", help="With --update: add a log although the model has seen it before."
+            "--again", help="With --update: add a log even if the model has already seen it."
         ),
     ] = False,
     buckets: Annotated[
@@ -106,9 +106,9 @@ def fit(
         typer.Option(
             metavar="N",
             min=1,
-            help="Save the model in N parts by a hash of the query, to be read only as far as "
-            "needed: for models larger than memory. With --engine pool or spark each part is "
-            "fitted and written by a task. With --update those that it has.",
+            help="Save the model in N parts by a hash of the query, so that only the parts needed "
+            "are read: for models larger than memory. With --engine pool or spark, tasks fit and "
+            "write the parts. Default with --update: as many as the model has.",
         ),
     ] = None,
     format: FormatName = None,
@@ -135,7 +135,7 @@ def fit(
 
     if not update and (forget or decay != 1.0 or again):
         raise UsageError(
-            "--forget, --decay and --again are for an existing model: give --update with them."
+            "--forget, --decay and --again need --update: they apply to an existing model."
         )
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
@@ -239,12 +239,12 @@ def predict(
     to: Annotated[
         str, typer.Option(metavar="FILE", help="The file to write: .parquet, .csv or .csv.gz.")
     ],
-    top: Annotated[int, typer.Option(help="How many of the most likely sequences to list.")] = 3,
+    top: Annotated[int, typer.Option(help="Number of most likely sequences to list.")] = 3,
     max_noise: Annotated[
         float | None,
         typer.Option(
             metavar="PROBABILITY",
-            help="With a model fitted with noise: leave out sessions that are more likely random.",
+            help="With a model fitted with noise: drop sessions more likely to be noise.",
         ),
     ] = None,
     ads: Annotated[
@@ -295,8 +295,8 @@ def export(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="qrels, quepid, opensearch, letor, parquet or propensities. By default inferred "
-            "from the ending of the file name.",
+            help="qrels, quepid, opensearch, letor, parquet or propensities. Default: inferred "
+            "from the file name.",
         ),
     ] = None,
     cuts: Annotated[
@@ -305,30 +305,30 @@ def export(
             metavar="CUTS",
             help="Cut points between grades: comma-separated numbers; halves, terciles, "
             "quartiles, quintiles or deciles of the clicked pairs; or per-query, quarters of the "
-            "best of each query.",
+            "best value of each query.",
         ),
     ] = "quartiles",
     quantity: Annotated[
         str,
         typer.Option(
-            metavar="relevance|attractiveness|satisfaction", help="What is graded, of each pair."
+            metavar="relevance|attractiveness|satisfaction", help="The quantity to grade."
         ),
     ] = "relevance",
     bound: Annotated[
         str,
         typer.Option(
             metavar="low|value",
-            help="Grade the lower end of its interval (low) or the value itself (value).",
+            help="Grade the lower bound of its interval (low) or the value itself (value).",
         ),
     ] = "low",
     min_support: Annotated[
-        float, typer.Option(help="Impressions that a pair must have to be graded.")
+        float, typer.Option(help="Minimum number of impressions of a graded pair.")
     ] = 10.0,
     level: Annotated[float, typer.Option(help="Level of the credible intervals.")] = 0.9,
     pairs: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="A table of query and ad: only these. By default all pairs."
+            metavar="FILE", help="A table of query and ad: the pairs to export. Default: all."
         ),
     ] = None,
     features: Annotated[
@@ -339,7 +339,7 @@ def export(
         list[str] | None,
         typer.Option(
             metavar="LOG",
-            help="With propensities: the pages they are means over. Repeat for more files.",
+            help="With propensities: the pages to average over. Repeat for more files.",
         ),
     ] = None,
     name: Annotated[
@@ -437,7 +437,7 @@ def models(
         table.add_row(shown, model.assumes, ", ".join(_list_estimates(model)))
         described.append(_describe_class(each, model))
     text = (
-        f"{render(table)}\n\n* the default. Settings and reference of one:  reclick models ubm\n"
+        f"{render(table)}\n\n* the default. Settings of a model:  reclick models ubm\n"
         "docs/models in the repository has a page and a picture of each."
     )
     print_result(text, described)

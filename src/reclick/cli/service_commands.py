@@ -46,7 +46,7 @@ def serve(
     ),
     token_file: Annotated[
         Path | None,
-        typer.Option(help=f"A file with the token that requests give; else ${TOKEN_VARIABLE}."),
+        typer.Option(help=f"A file with the token of requests. Default: ${TOKEN_VARIABLE}."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
@@ -57,22 +57,30 @@ def serve(
         typer.Option(help="A web origin that may call the service (CORS). Repeat for more."),
     ] = None,
     watch_seconds: Annotated[
-        float, typer.Option(min=0.1, help="How often to look for a model replaced on disk.")
+        float, typer.Option(min=0.1, help="How often to check for a replaced model on disk.")
     ] = 2.0,
-    max_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request.")] = 8 << 20,
-    max_pages: Annotated[int, typer.Option(min=1, help="Pages of a request.")] = 10_000,
+    max_body: Annotated[
+        int, typer.Option(min=1024, help="Maximum size of a request, in bytes.")
+    ] = 8 << 20,
+    max_pages: Annotated[
+        int, typer.Option(min=1, help="Maximum number of pages in a request.")
+    ] = 10_000,
     max_ads: MaxAds = 100,
-    max_requests: Annotated[int, typer.Option(min=1, help="Requests answered at once.")] = 64,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 30.0,
+    max_requests: Annotated[
+        int, typer.Option(min=1, help="Maximum number of concurrent requests.")
+    ] = 64,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Maximum time for a request, in seconds.")
+    ] = 30.0,
     log_queries: Annotated[
-        bool, typer.Option("--log-queries", help="Write the queries to the log lines too.")
+        bool, typer.Option("--log-queries", help="Also write the queries to the log.")
     ] = False,
 ) -> None:
     """Answer over HTTP: predictions, relevance, best pages and prices, and the ad lab at /.
 
     Example:  reclick serve model --port 8080
 
-    On another address than loopback a token is required:  RECLICK_TOKEN=… reclick serve model --host 0.0.0.0
+    On an address other than loopback, a token is required:  RECLICK_TOKEN=… reclick serve model --host 0.0.0.0
     """  # noqa: E501
     uvicorn = _import_server()
     from reclick.errors import UsageError
@@ -225,10 +233,11 @@ def monitor(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     logs: Logs,
     clicks: Annotated[
-        float, typer.Option(help="Limit of the relative difference of expected and observed.")
+        float,
+        typer.Option(help="Limit of the relative difference between expected and observed clicks."),
     ] = 0.10,
     group: Annotated[
-        float, typer.Option(help="The same at any position or volume of queries.")
+        float, typer.Option(help="The same limit for each position and query volume.")
     ] = 0.25,
     calibration: Annotated[float, typer.Option(help="Limit of the calibration error.")] = 0.02,
     unknown_queries: Annotated[
@@ -243,7 +252,7 @@ def monitor(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
 ) -> None:
-    """Compare the clicks of a day with what a model expects; exit with 3 above a limit.
+    """Compare the clicks of a day with a model's predictions; exit with 3 above a limit.
 
     Example:  reclick monitor model logs/day8.parquet
     """

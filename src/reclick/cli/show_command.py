@@ -31,7 +31,7 @@ def show(
     ad: Annotated[
         str | None, typer.Option(metavar="AD", help="Show this ad: on all its queries, or on one.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many pairs to show at most.")] = 20,
+    top: Annotated[int, typer.Option(min=1, help="Maximum number of pairs to show.")] = 20,
     level: Annotated[float, typer.Option(help="Level of the credible intervals.")] = 0.9,
 ) -> None:
     """Show what a model was fitted to and its parameters; with --query or --ad, fitted values.

@@ -171,19 +171,19 @@ class CCM(ClickModel):
         default=0.9,
         low=PROBABILITY_MARGIN,
         high=1 - PROBABILITY_MARGIN,
-        help="prior mean of α1, continuation after no click",
+        help="prior mean of α1, the probability of continuing after no click",
     )
     alpha2_prior: float = setting(
         default=0.8,
         low=PROBABILITY_MARGIN,
         high=1 - PROBABILITY_MARGIN,
-        help="prior mean of α2, continuation after a click on an irrelevant ad",
+        help="prior mean of α2, the probability of continuing after a click on an irrelevant ad",
     )
     alpha3_prior: float = setting(
         default=0.5,
         low=PROBABILITY_MARGIN,
         high=1 - PROBABILITY_MARGIN,
-        help="prior mean of α3, continuation after a click on a relevant ad",
+        help="prior mean of α3, the probability of continuing after a click on a relevant ad",
     )
     alpha_strength: float = setting(
         default=10.0, low=0, help="strength of each of these priors, in moves"

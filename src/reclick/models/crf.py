@@ -102,7 +102,8 @@ class CRF(ClickModel):
         default="words",
         choices=("words",),
         allow_none=True,
-        help='how ads are compared: by their "words", where the log has text, or None (not at all)',
+        help='how ads are compared: "words" (by their words, if the log has text), or None (not at '
+        "all)",
     )
     pair_precision: float = setting(
         default=0.5, greater_than=0, help="precision of the prior of a pair's log-odds a"

@@ -252,8 +252,8 @@ class DBN(ClickModel):
         choices=("cv", "query"),
         greater_than=0,
         high=1,
-        help='continuation λ: a number, "cv" (chosen among 16 by cross-validation), or "query" '
-        "(estimated for each query)",
+        help='continuation λ: a number, "cv" (chosen from 16 values by cross-validation), or '
+        '"query" (an estimate for each query)',
     )
     initiation: str | None = setting(
         default=None,
@@ -263,8 +263,8 @@ class DBN(ClickModel):
     query_strength: float = setting(
         default=20.0,
         low=0,
-        help="strength of the prior of a query's μ and λ, whose mean is that of all queries, in "
-        "sessions and in chances to continue",
+        help="strength of the prior of a query's μ, in sessions, and of its λ, in opportunities to "
+        "continue; the prior means are the μ and λ of all queries",
     )
     attractiveness_prior: str | float = setting(
         default="auto", choices=("auto", "overall", "words"), allow_probability=True
@@ -274,13 +274,13 @@ class DBN(ClickModel):
         default="overall",
         choices=("overall", "auto"),
         allow_probability=True,
-        help='prior mean of the satisfaction ρ: "overall" (how often a click is the last of its '
-        'session, which is more than it satisfies), "auto" (the ρ of highest likelihood, if all '
-        "pairs had the same), or a number",
+        help='prior mean of the satisfaction ρ: "overall" (the share of clicks that are the last '
+        'of their session, which overestimates ρ), "auto" (the maximum-likelihood estimate of one '
+        "ρ for all pairs), or a number",
     )
     satisfaction_strength: float = setting(default=1.0, low=0)
     outcome_weight: float = setting(default=1.0, low=0, high=1)
-    folds: int = setting(default=3, low=2, integer=True, help="folds of that cross-validation")
+    folds: int = setting(default=3, low=2, integer=True, help="number of cross-validation folds")
     seed: int = setting(default=0, low=0, integer=True)
     max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)

@@ -172,8 +172,9 @@ class ExaminationMixture(ExaminationModel):
         low=1,
         high=20,
         integer=True,
-        help='components of users, who click more or less on every ad: a number, or "auto" '
-        "(1 to 4, as many as held-out sessions of the log significantly ask for)",
+        help="number of mixture components: types of users who click more or less on all ads; a "
+        'number, or "auto" (1 to 4; each must significantly improve the likelihood of held-out '
+        "sessions)",
     )
 
     def _check_buckets(self) -> None:

@@ -76,26 +76,26 @@ class MultiClick(ClickModel):
         default="paper",
         choices=VARIANTS,
         spellings={"normalized": "normalised"},
-        help="what the propensities θγ mean: see docs/models/multiclick.md",
+        help="how the propensities θγ are interpreted: see docs/models/multiclick.md",
     )
     pooling: str = setting(
         default="query",
         choices=("query", "global"),
-        help='fatigue and transitions: "query" (of each query, shrunk to those of all), or '
-        '"global" (the same for all)',
+        help='fatigue and transitions: "query" (estimated for each query, shrunk towards those of '
+        'all queries), or "global" (the same for all queries)',
     )
     strength: str | float = setting(
         default=10.0,
         choices=("auto",),
         low=0,
         help="strength of the prior of fatigue and transitions, in sessions: a number for both, or "
-        '"auto" (those of highest evidence; transitions of all queries are then drawn to what '
-        "their distance says)",
+        '"auto" (two strengths, by maximum evidence; the transitions of all queries are then '
+        "also shrunk, towards one weight per distance and direction)",
     )
     satisfaction_strength: float = setting(
         default=10.0,
         low=0,
-        help="strength of the prior of satisfaction, in clicks; 0 is the paper's formula",
+        help="strength of the prior of satisfaction, in clicks; 0 gives the paper's formula",
     )
     outcome_weight: float = setting(default=1.0, low=0, high=1)
     min_query_sessions: float = setting(default=50, low=0)

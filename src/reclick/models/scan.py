@@ -152,10 +152,13 @@ class DirectionalScan(ClickModel):
     examination_strength: float = setting(
         default=5.0,
         low=0,
-        help="strength of the prior of the examination γ, in positions passed or clicked",
+        help="strength of the prior of the examination γ, in positions passed over or clicked",
     )
     down_prior: float = setting(
-        default=0.7, low=1e-6, high=1 - 1e-6, help="prior mean of δ, going down after a click"
+        default=0.7,
+        low=1e-6,
+        high=1 - 1e-6,
+        help="prior mean of δ, the probability of going down after a click",
     )
     down_strength: float = setting(default=2.0, low=0, help="strength of that prior, in clicks")
     max_iterations: int = setting(default=200, low=1, integer=True)

@@ -20,43 +20,45 @@ Value = TypeVar("Value")
 
 # A setting of one name means the same in every model, so its help is here once.
 COMMON_HELP = {
-    "attractiveness_prior": 'prior mean of the attractiveness θ: "auto" (what the ad does on other '
-    "queries, then its words, then the mean of all pairs, if the log supports it, else "
-    '"overall"), "overall" (one mean for all pairs), "words" (from the words of the ad), or a '
-    "number",
-    "attractiveness_strength": 'strength of that prior, in examinations: "auto" (of each pair by '
-    "evidence; {overall_strength} where all pairs have one mean), or a number; 0 is maximum "
-    "likelihood",
-    "satisfaction_prior": 'prior mean of the satisfaction ρ: "overall" (how often a click is the '
-    "last of its session), or a number",
+    "attractiveness_prior": 'prior mean of the attractiveness θ: "auto" (estimated from the ad\'s '
+    "other queries, its words and the mean of all pairs, if that increases the evidence, "
+    'otherwise "overall"), "overall" (one mean for all pairs), "words" (estimated from the words '
+    "of the ad), or a number",
+    "attractiveness_strength": 'strength of that prior, in examinations: "auto" (chosen for '
+    "each pair by maximum evidence; {overall_strength} if all pairs have the same prior mean), or "
+    "a number; 0 gives maximum likelihood",
+    "satisfaction_prior": 'prior mean of the satisfaction ρ: "overall" (the share of clicks that '
+    "are the last of their session), or a number",
     "satisfaction_strength": "strength of that prior, in clicks",
     "examination_prior": 'prior mean of the examination γ: "overall" (the click rate of a position '
     "relative to that of the first), or a number",
     "examination_strength": "strength of that prior, in impressions",
-    "min_query_sessions": "sessions from which a query has word click rates of its own",
-    "word_strength": "strength of the prior of each word's click rate, in impressions at the "
-    "rate of the whole log; 0 is the paper's formula",
-    "floor": "how near to 0 and 1 a probability may come",
+    "min_query_sessions": "minimum number of sessions for a query to have its own word click "
+    "rates; other queries use those of the whole log",
+    "word_strength": "strength of the prior of each word's click rate, in impressions; the prior "
+    "mean is the click rate of the whole log; 0 gives the paper's formula",
+    "floor": "minimum distance of a probability from 0 and 1",
     "number_strength": "strength of the prior of P(number of clicks | page length), in sessions; "
-    "with 0 a number never observed is impossible",
-    "rate_prior": 'prior mean of the click rate: "overall" (that of the history, or of the log), '
-    "or a number",
+    "with 0, a number of clicks that is not in the log has probability 0",
+    "rate_prior": 'prior mean of the click rate: "overall" (the click rate of the history, or of '
+    "the log if there is none), or a number",
     "rate_strength": "strength of that prior, in impressions",
-    "initiation": 'probability μ that the user examines the list at all: None (it is 1), "one" '
-    '(estimated, for all queries alike), or "query" (estimated for each query)',
-    "query_strength": "strength of the prior of a query's μ, whose mean is that of all queries, in "
-    "sessions",
-    "max_iterations": "iterations after which the fit stops; `converged_` and `message_` then "
-    "report that it did not converge",
-    "tolerance": "the fit has converged when an iteration gains less than this per session; "
-    "with 0 or less all iterations are run",
-    "outcome_weight": "how much outcomes of clicks (`dwell_seconds` and `conversions`) count as "
-    "evidence of satisfaction: their likelihood to this power; 0 ignores them",
-    "noise": 'a component of random clicks: each "session" may be noise, or each "user" (who '
-    "needs a column user) with all sessions; None: there is no noise",
-    "redundancy": "κ, how much an ad loses that repeats the words of clicked ads: a number, 0 for "
-    'not at all, or "auto" (learnt from the log, 0 unless held-out sessions ask for more)',
-    "seed": "seed of the assignment of sessions to folds",
+    "initiation": 'probability μ that the user examines the list at all: None (fixed at 1), "one" '
+    '(one estimate for all queries), or "query" (an estimate for each query)',
+    "query_strength": "strength of the prior of a query's μ, in sessions; the prior mean is the μ "
+    "of all queries",
+    "max_iterations": "maximum number of iterations; `converged_` and `message_` report whether "
+    "the fit converged",
+    "tolerance": "the fit stops when an iteration improves the objective by less than this per "
+    "session; with 0 or less it runs all iterations",
+    "outcome_weight": "weight of the outcomes of clicks (`dwell_seconds` and `conversions`) as "
+    "evidence of satisfaction: the exponent of their likelihood; 0 ignores them",
+    "noise": 'adds a component of random clicks: "session" (each session may be noise), "user" '
+    "(all sessions of a user may be; needs the column `user`), or None (no noise)",
+    "redundancy": "κ, how much less attractive an ad is if it repeats the words of clicked ads: a "
+    'number, where 0 means no effect, or "auto" (estimated; 0 unless it significantly improves '
+    "the likelihood of held-out sessions)",
+    "seed": "seed for assigning sessions to folds",
 }
 
 

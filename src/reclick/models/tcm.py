@@ -77,7 +77,7 @@ class TCM(ClickModel):
     global_parameters: ClassVar[tuple[str, ...]] = ("attending_", "second_", "externality_")
 
     bins: int = setting(
-        default=60, low=2, high=1000, integer=True, help="values that a relevance may have"
+        default=60, low=2, high=1000, integer=True, help="number of grid points for the relevance"
     )
 
     def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:

@@ -117,10 +117,13 @@ class THCM(ClickModel):
     )
     attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     forward_prior: float = setting(
-        default=0.6, low=1e-6, high=1 - 1e-6, help="prior mean of α, the step forward"
+        default=0.6,
+        low=1e-6,
+        high=1 - 1e-6,
+        help="prior mean of α, the probability of a step forward",
     )
     back_prior: float = setting(
-        default=0.2, low=1e-6, high=1 - 1e-6, help="prior mean of γ, the step back"
+        default=0.2, low=1e-6, high=1 - 1e-6, help="prior mean of γ, the probability of a step back"
     )
     step_strength: float = setting(default=1.0, low=0, help="strength of these priors, in steps")
     max_iterations: int = setting(default=200, low=1, integer=True)
