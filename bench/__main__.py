@@ -1,7 +1,7 @@
 """Run the benchmarks: `python -m bench` for all, `python -m bench counting` for one.
 
-`--minutes` is the length of the load of `service`, `--requests` the number of `requests`.
-`python -m bench.answers` compares the answers of two versions of the code; see there.
+`--minutes` is how long `service` is under load, `--requests` the number of requests of `requests`.
+`python -m bench.answers` compares the answers of two versions of the code: see its docstring.
 """
 
 from __future__ import annotations
@@ -60,29 +60,37 @@ BENCHMARKS = {
 
 
 def main() -> None:
-    """Run those named on the command line, or all."""
+    """Run the benchmarks named on the command line, or all."""
     parser = argparse.ArgumentParser(prog="python -m bench")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--minutes", type=float, default=10.0, help="of the load of service")
-    parser.add_argument("--sessions", type=int, default=engines.SESSIONS, help="of engines")
-    parser.add_argument("--requests", type=int, default=100_000, help="of requests")
-    parser.add_argument("--seed", type=int, default=1, help="the first one of requests")
     parser.add_argument(
-        "--beside", metavar="CHECKOUT", help="other sources, for compiling and versions"
+        "--minutes", type=float, default=10.0, help="how long service is under load"
     )
-    given = parser.parse_args()
-    unknown = [name for name in given.names if name not in BENCHMARKS]
+    parser.add_argument(
+        "--sessions", type=int, default=engines.SESSIONS, help="sessions in the log of engines"
+    )
+    parser.add_argument(
+        "--requests", type=int, default=100_000, help="number of requests of requests"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="first seed of requests")
+    parser.add_argument(
+        "--beside",
+        metavar="CHECKOUT",
+        help="the checkout to compare with, for compiling and versions",
+    )
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     benchmarks = BENCHMARKS | {
-        "compiling": partial(compiling.main, given.beside),
-        "versions": partial(versions.main, given.beside),
-        "service": partial(service.main, given.minutes),
-        "requests": partial(requests.main, given.requests, given.seed),
-        "engines": partial(engines.main, given.sessions),
+        "compiling": partial(compiling.main, options.beside),
+        "versions": partial(versions.main, options.beside),
+        "service": partial(service.main, options.minutes),
+        "requests": partial(requests.main, options.requests, options.seed),
+        "engines": partial(engines.main, options.sessions),
     }
-    passed = [benchmarks[name]() for name in given.names or BENCHMARKS]
-    sys.exit(0 if all(passed) else 1)
+    results = [benchmarks[name]() for name in options.names or BENCHMARKS]
+    sys.exit(0 if all(results) else 1)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """Answers of every model on three logs, to see whether two versions of the code agree.
 
-`python answers.py write FOLDER` fits every model on a simulated market and on two real logs, asks
-each every question of the public interface, and saves the answers: for each log, arrays as .npz
-and single values as .json. `python answers.py compare FOLDER FOLDER` prints the largest absolute
-difference for each log, model and question, and exits with 1 when one is above its limit. Models
-that only one of the folders has are named and left out.
+`python answers.py write FOLDER` fits every model on a simulated market and on two real logs, calls
+every method of the public interface that answers something, and saves the answers: for each log,
+arrays as .npz and single values as .json. `python answers.py compare FOLDER FOLDER` prints the
+largest absolute difference for each log, model and question, and exits with 1 when one is above its
+limit. Models that only one of the folders has are listed and left out.
 
-The real logs are looked for in $RECLICK_DATA, or in shared/data next to the checkout. Only the
-public interface is used. Settings have their present names here; `FORMER_SETTINGS` tells the names
-that older versions know them by, and `REMOVED_SETTINGS` those that only older versions have.
-Priors of attractiveness are given, as their defaults differ between versions.
+The real logs are searched in $RECLICK_DATA, or in shared/data next to the checkout. Only the
+public interface is used. Settings have their current names here; `FORMER_SETTINGS` has their names
+in older versions, and `REMOVED_SETTINGS` the settings that only older versions have. Priors of
+attractiveness are set explicitly, because their defaults differ between versions.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ import reclick as rc
 
 Array: TypeAlias = npt.NDArray[Any]
 Scalar: TypeAlias = str | bool | int | float | None
-Values: TypeAlias = dict[str, Array | Scalar]  # by the part of an answer; "" for the whole
+Values: TypeAlias = dict[str, Array | Scalar]  # part of an answer ("" for the whole) → value
 Settings: TypeAlias = dict[str, Any]
 
-MARKET_SESSIONS = 20_000  # a week
+MARKET_SESSIONS = 20_000  # per week
 TEST_SESSIONS = 3_000
-PAGE_LENGTH = 10  # results that are left of a page of a real log
+PAGE_LENGTH = 10  # pages of real logs are cut to this many results
 RANKED_PAGES = 5
 RESAMPLES = 200
 LIMIT = 1e-9
-LUCE_LIMIT = 1e-6  # of a long iterative fit, which carries rounding further
+LUCE_LIMIT = 1e-6  # rounding errors grow in a long iterative fit
 
-# The present name of a setting, and the one in versions that do not know it; values likewise.
+# Current name of a setting → its name in older versions; values likewise.
 FORMER_SETTINGS = {
     "variant": "reading",
     "components": "kinds",
@@ -58,13 +58,13 @@ FORMER_SETTINGS = {
     "position_effect_strength": "position_strength",
 }
 FORMER_VALUES = {("variant", "paper"): "leftover"}
-REMOVED_SETTINGS = {"component_appeal_strength"}  # left out where a version does not know them
+REMOVED_SETTINGS = {"component_appeal_strength"}  # left out if a version does not have them
 
 VARIANTS = ("paper", "examination", "normalised")  # of MultiClick
-# With more iterations LuceClick's extrapolations amplify rounding: one version with one thread and
-# with two is then up to 1e-4 apart.
+# With more iterations, LuceClick's extrapolations amplify rounding errors: results of one version
+# with one thread and with two threads then differ by up to 1e-4.
 LUCE: Settings = {"max_iterations": 40}
-PLAIN: Settings = {  # LuceClick with nothing left to the log, without any addition
+PLAIN: Settings = {  # LuceClick with fixed hyperparameters and none of its extensions
     **LUCE,
     "attractiveness_prior": "overall",
     "attractiveness_strength": 1.0,
@@ -75,7 +75,7 @@ PLAIN: Settings = {  # LuceClick with nothing left to the log, without any addit
     "components": 1,
     "position_effect_strength": None,
 }
-RICH: Settings = {  # and with all of them
+RICH: Settings = {  # with all of its extensions
     **PLAIN,
     "query_strength": 2.0,
     "components": 3,
@@ -84,7 +84,7 @@ RICH: Settings = {  # and with all of them
     "component_appeal_strength": 3.0,
     "position_effect_strength": 3.0,
 }
-# Observations that the prior of attractiveness weighs, as by default before it was estimated.
+# Pseudo-observations of the prior of attractiveness: the defaults before they were estimated.
 PRIOR_STRENGTH = {
     "dctr": 1.0,
     "pbm": 3.0,
@@ -98,8 +98,8 @@ PRIOR_STRENGTH = {
     "thcm": 1.0,
 }
 WORDS: Settings = {"attractiveness_prior": "words"}
-EVALUATED = ("multiclick paper", "luceclick", "ubm", "dbn", "pm", "dctr")  # fitted before
-EVALUATED_UNFITTED = ("sdbn", "pbm")  # fitted by the evaluation itself
+EVALUATED = ("multiclick paper", "luceclick", "ubm", "dbn", "pm", "dctr")  # already fitted
+EVALUATED_UNFITTED = ("sdbn", "pbm")  # fitted by `evaluate`
 
 
 # ---- logs
@@ -107,7 +107,7 @@ EVALUATED_UNFITTED = ("sdbn", "pbm")  # fitted by the evaluation itself
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A log to fit on and one to ask about, with what else is known of them."""
+    """A training and a test log, with their history, ad texts and labels if there are any."""
 
     train: rc.SessionLog
     test: rc.SessionLog
@@ -118,7 +118,7 @@ class Log:
 
 
 def simulate_market() -> Log:
-    """A market of three weeks: history, training and test."""
+    """Simulate a market of three weeks: history, training and test."""
     market = rc.simulate(MARKET_SESSIONS, seed=0)
     history, train, test = (week.select(["query", "ads", "clicks"]) for week in market.weeks)
     test = thin_table(test)
@@ -133,7 +133,7 @@ def simulate_market() -> Log:
 
 
 def read_real_log(name: str) -> Log:
-    """The training part of a real log, and sessions of its test part."""
+    """Read the training part of a real log, and some sessions of its test part."""
     path = data_folder() / f"{name}.parquet"
     if not path.exists():
         sys.exit(f"{path} is not there: set RECLICK_DATA to the folder of the real logs.")
@@ -148,7 +148,7 @@ def data_folder() -> Path:
 
 
 def read_part(path: Path, split: str) -> pa.Table:
-    """The training or the test part of a real log, pages and clicks cut."""
+    """Read the training or the test part of a real log, with pages cut to `PAGE_LENGTH`."""
     columns, filters = ["query", "ads", "clicks"], [("split", "=", split)]
     table = pq.read_table(path, columns=columns, filters=filters).combine_chunks()
     clicks = [[c for c in row if c <= PAGE_LENGTH] for row in table["clicks"].to_pylist()]
@@ -178,9 +178,9 @@ LOGS: dict[str, Callable[[], Log]] = {
 
 
 def list_models(log: Log) -> dict[str, rc.ClickModel]:
-    """The models to fit, by their label; those that read words only where ads have text."""
+    """The models to fit, by label; models that use words only if the log has ad texts."""
     names = [name for name in rc.MODELS if name != "multiclick"]
-    models = {name: make_model(name, given_settings(name)) for name in names}
+    models = {name: make_model(name, fixed_settings(name)) for name in names}
     for variant in VARIANTS:
         models[f"multiclick {variant}"] = make_model("multiclick", {"variant": variant})
     models["luceclick plain"] = make_model("luceclick", PLAIN)
@@ -191,8 +191,8 @@ def list_models(log: Log) -> dict[str, rc.ClickModel]:
     return models
 
 
-def given_settings(name: str) -> Settings:
-    """What is given of a model, so that it means the same in all versions."""
+def fixed_settings(name: str) -> Settings:
+    """The settings that make a model the same in all versions."""
     if name == "luceclick":
         return LUCE
     if name not in PRIOR_STRENGTH:
@@ -202,16 +202,16 @@ def given_settings(name: str) -> Settings:
 
 
 def make_model(name: str, settings: Settings) -> rc.ClickModel:
-    """A model with these settings, under the names that this version of the code knows."""
+    """Create a model with these settings, under their names in the installed version."""
     model_class: Any = rc.MODELS[name]
     known_settings = model_class().get_params()
     arguments = {}
     for setting, value in settings.items():
-        former = FORMER_SETTINGS.get(setting)
+        former_name = FORMER_SETTINGS.get(setting)
         if setting in known_settings:
             arguments[setting] = value
-        elif former in known_settings or setting not in REMOVED_SETTINGS:
-            arguments[former or setting] = FORMER_VALUES.get((setting, value), value)
+        elif former_name in known_settings or setting not in REMOVED_SETTINGS:
+            arguments[former_name or setting] = FORMER_VALUES.get((setting, value), value)
     model: rc.ClickModel = model_class(**arguments)
     return model
 
@@ -247,7 +247,7 @@ def ask_next_click_prob(model: rc.ClickModel, log: Log) -> Values:
 
 
 def ask_instantaneous_attractiveness(model: rc.ClickModel, log: Log) -> Values:
-    """What the first click leaves of the attractiveness of the other ads."""
+    """The attractiveness of the other ads after the first click."""
     pages, first_clicks = clicked_pages(log)
     return {"": model.instantaneous_attractiveness(pages, first_clicks)}
 
@@ -258,14 +258,14 @@ def ask_relevance(model: rc.ClickModel, log: Log) -> Values:
 
 
 def ask_sample(model: rc.ClickModel, log: Log) -> Values:
-    """One random click sequence a page."""
+    """One random click sequence per page."""
     sequences = model.sample(log.test, 0)
     lengths = np.asarray(pc.list_value_length(sequences))
     return {"lengths": lengths, "clicks": np.asarray(sequences.flatten())}
 
 
 def ask_rank_sequences(model: rc.ClickModel, log: Log) -> Values:
-    """The likeliest click sequences of a few pages; clicks are padded with 0."""
+    """The most likely click sequences of a few pages; clicks are padded with 0."""
     values: Values = {}
     rows = np.linspace(0, len(log.test_table) - 1, RANKED_PAGES).astype(np.int64)
     for number, page in enumerate(log.test_table.take(pa.array(rows)).to_pylist()):
@@ -287,7 +287,7 @@ def ask_judgments(model: rc.ClickModel, log: Log) -> Values:
 
 
 def ask_export(model: rc.ClickModel, log: Log) -> Values:
-    """Judgments as files of other tools, their numbers read back."""
+    """Judgments written in the formats of other tools and read back."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rc.export(model, folder / "pairs.qrels", min_support=5)
@@ -309,17 +309,17 @@ def ask_export(model: rc.ClickModel, log: Log) -> Values:
 
 
 def ask_propensities(model: rc.ClickModel, log: Log) -> Values:
-    """The chance of a look at each position of the test pages."""
+    """The propensity of each position of the test pages."""
     return number_columns(rc.propensities(model, log.test))
 
 
 def ask_after_load(model: rc.ClickModel, log: Log) -> Values:
-    """Log-probabilities of a model that was saved and loaded."""
+    """Log-probabilities from a model that was saved and loaded."""
     return {"": copy_model(model).log_prob(log.test)}
 
 
 def ask_after_update(model: rc.ClickModel, log: Log) -> Values:
-    """Log-probabilities of a model that was updated with the test sessions, the others faded."""
+    """Log-probabilities from a model that was updated with the test sessions, with decay 0.9."""
     return {"": copy_model(model).update(log.test, decay=0.9).log_prob(log.test)}
 
 
@@ -342,7 +342,7 @@ QUESTIONS: dict[str, Callable[[rc.ClickModel, Log], Values]] = {
 
 
 def ask_question(question: str, model: rc.ClickModel, log: Log) -> Values:
-    """The answer of a model; the class of the error where it has none."""
+    """The answer of a model, or the class of the error if it cannot answer."""
     try:
         return QUESTIONS[question](model, log)
     except rc.CannotAnswerError as error:
@@ -350,10 +350,10 @@ def ask_question(question: str, model: rc.ClickModel, log: Log) -> Values:
 
 
 def evaluate_models(models: Mapping[str, rc.ClickModel], log: Log) -> Iterator[tuple[str, Values]]:
-    """Every number of an evaluation of several models, by the label of the model."""
-    unfitted = {label: make_model(label, given_settings(label)) for label in EVALUATED_UNFITTED}
+    """Every number of an evaluation of several models, by model label."""
+    new_models = {label: make_model(label, fixed_settings(label)) for label in EVALUATED_UNFITTED}
     evaluation = rc.evaluate(
-        {label: models[label] for label in EVALUATED if label in models} | unfitted,
+        {label: models[label] for label in EVALUATED if label in models} | new_models,
         log.test,
         train=log.train,
         history=log.history,
@@ -387,7 +387,7 @@ def clicked_pages(log: Log) -> tuple[rc.SessionLog, list[list[int]]]:
 
 
 def copy_model(model: rc.ClickModel) -> rc.ClickModel:
-    """The model as it is after saving and loading."""
+    """Save and load the model."""
     with tempfile.TemporaryDirectory() as name:
         model.save(Path(name) / "model")
         return rc.load(Path(name) / "model")
@@ -410,7 +410,7 @@ def number_columns(table: pa.Table) -> Values:
 
 
 def digest_texts(texts: Iterable[str]) -> str:
-    """A short digest of texts in their order."""
+    """A short digest of the texts, in their order."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
@@ -430,7 +430,7 @@ class AnswerSheet:
     scalars: dict[str, Scalar] = field(default_factory=dict)
 
     def add(self, label: str, question: str, values: Values) -> None:
-        """Write down an answer."""
+        """Add an answer."""
         for part, value in values.items():
             key = f"{label}/{question}/{part}"
             if isinstance(value, np.ndarray):
@@ -449,7 +449,7 @@ class AnswerSheet:
 
     @classmethod
     def load(cls, folder: Path, name: str) -> AnswerSheet:
-        """What `save` left."""
+        """Load what `save` wrote."""
         with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
             keys = file["keys"].tolist()
             arrays = {key: file[f"array{number}"] for number, key in enumerate(keys)}
@@ -461,16 +461,18 @@ class AnswerSheet:
 
 
 def write_answers(folder: Path, names: Iterable[str], without: str | None) -> None:
-    """Fit and ask every model on these logs, and save the answers.
+    """Fit every model on these logs, collect its answers, and save them.
 
     Models whose label starts with `without` are left out.
     """
-    logging.getLogger("reclick").setLevel(logging.ERROR)  # not how many pairs judgments leave out
+    logging.getLogger("reclick").setLevel(
+        logging.ERROR
+    )  # judgments log how many pairs they leave out
     print(f"reclick of {Path(rc.__file__).parent}", flush=True)
     for name in names:
         start = time.perf_counter()
         collect_answers(name, LOGS[name](), without).save(folder, name)
-        print(f"{name}: {time.perf_counter() - start:.0f} s in all", flush=True)
+        print(f"{name}: {time.perf_counter() - start:.0f} s in total", flush=True)
 
 
 def collect_answers(name: str, log: Log, without: str | None) -> AnswerSheet:
@@ -478,7 +480,7 @@ def collect_answers(name: str, log: Log, without: str | None) -> AnswerSheet:
     sheet = AnswerSheet()
     models = list_models(log)
     if without is not None:
-        models = {label: each for label, each in models.items() if not label.startswith(without)}
+        models = {label: model for label, model in models.items() if not label.startswith(without)}
     for label, model in models.items():
         start = time.perf_counter()
         uses_history = getattr(
@@ -499,7 +501,7 @@ def collect_answers(name: str, log: Log, without: str | None) -> AnswerSheet:
 
 
 def compare_answers(folders: tuple[Path, Path], names: Iterable[str]) -> bool:
-    """Print all differences and a summary; whether every one is within its limit."""
+    """Print all differences and a summary; return whether all are within their limits."""
     summary: dict[str, float] = {}
     print(f"{'log':<8} {'model':<24} {'question':<30} {'difference':>10}")
     for name in names:
@@ -508,8 +510,8 @@ def compare_answers(folders: tuple[Path, Path], names: Iterable[str]) -> bool:
         if one_only:
             print(f"{name:<8} only in one folder: {', '.join(sorted(one_only))}")
         first, second = (
-            {key: value for key, value in each.items() if find_label(key) not in one_only}
-            for each in (first, second)
+            {key: value for key, value in values.items() if find_label(key) not in one_only}
+            for values in (first, second)
         )
         for (label, question), (difference, part) in compare_sheets(first, second).items():
             note = f"  {part or 'the whole'}" if difference > find_limit(label) else ""
@@ -539,7 +541,7 @@ def compare_sheets(first: Values, second: Values) -> dict[tuple[str, str], tuple
 
 
 def measure_difference(first: Array | Scalar, second: Array | Scalar) -> float:
-    """The largest absolute difference; infinite between what cannot be subtracted.
+    """The largest absolute difference; infinite for values that cannot be subtracted.
 
     >>> measure_difference(np.array([1.0, np.nan, np.inf]), np.array([1.5, np.nan, np.inf]))
     0.5
@@ -558,19 +560,19 @@ def measure_difference(first: Array | Scalar, second: Array | Scalar) -> float:
 
 
 def is_number(value: Array | Scalar) -> bool:
-    """Whether it is a number or an array of numbers; a truth value is none."""
+    """Whether the value is a number or an array of numbers; booleans do not count."""
     if isinstance(value, np.ndarray):
         return True
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def find_label(key: str) -> str:
-    """The label of the model in the key of an answer."""
+    """The model label in the key of an answer."""
     return key.split("/", 1)[0]
 
 
 def find_limit(label: str) -> float:
-    """The largest difference that a model may have."""
+    """The largest difference that is allowed for a model."""
     return LUCE_LIMIT if label.startswith("luceclick") else LIMIT
 
 

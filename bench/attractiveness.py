@@ -1,9 +1,10 @@
-"""Attractiveness in the simulated market: how near the order of a query's ads is to the truth.
+"""Attractiveness in the simulated market: whether models order the ads of a query correctly.
 
 The market is `rc.simulate()` with its defaults: 300,000 sessions over three weeks. The figure is
 Kendall's τ between the attractiveness of a model and the truth within each query, over pairs with
-at least ten impressions, averaged over queries: with one prior mean for all pairs, with the default
-prior, and with the text of the ads. CPU seconds are those of a default fit, kernels compiled.
+at least ten impressions, averaged over queries. It is measured with one prior mean for all pairs,
+with the default prior, and with the text of the ads. CPU seconds are those of a default fit, with
+kernels already compiled.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ MIN_IMPRESSIONS = 10
 LIMITS = {"luceclick": 0.60, "ubm": 0.55, "dbn": 0.55}  # with the default prior, without text
 MODELS = ("luceclick", "ubm", "dbn", "pbm", "bbm", "ccm", "thcm", "dcm", "sdbn", "cm", "dctr")
 NAMES = ["query", "ad", "attractiveness"]
-POOLED = ("multiclick",)  # an ad has one attractiveness for most queries, without a prior
+POOLED = ("multiclick",)  # has no prior; ads have the same attractiveness in most queries
 
 
 def main() -> bool:
-    """Print a row per model; whether every limit holds."""
+    """Print a row per model, and return whether every limit holds."""
     import reclick as rc
 
     logging.disable()
@@ -41,21 +42,24 @@ def main() -> bool:
     good = True
     for name in MODELS:
         model = rc.MODELS[name]
-        flat = order_ads(model(attractiveness_prior="overall").fit(log), truth)
+        tau_one_mean = order_ads(model(attractiveness_prior="overall").fit(log), truth)
         start = time.process_time()
-        fitted = model().fit(log)
+        model_fit = model().fit(log)
         seconds = time.process_time() - start
-        found, words = order_ads(fitted, truth), order_ads(model().fit(log, ads=market.ads), truth)
+        tau, tau_with_text = (
+            order_ads(model_fit, truth),
+            order_ads(model().fit(log, ads=market.ads), truth),
+        )
         limit = LIMITS.get(name)
         good &= print_row(
-            f"{name}: one mean {flat:.3f}, with text {words:.3f}, {seconds:.1f} s",
-            f"{found:.3f}",
+            f"{name}: one mean {tau_one_mean:.3f}, with text {tau_with_text:.3f}, {seconds:.1f} s",
+            f"{tau:.3f}",
             "(no limit)" if limit is None else f"≥ {limit:.2f}",
-            limit is None or found >= limit,
+            limit is None or tau >= limit,
         )
     for name in POOLED:
-        found = order_ads(rc.MODELS[name]().fit(log), truth)
-        print_row(name, f"{found:.3f}", "(no limit)", True)
+        tau = order_ads(rc.MODELS[name]().fit(log), truth)
+        print_row(name, f"{tau:.3f}", "(no limit)", True)
     return good
 
 
@@ -68,17 +72,17 @@ def order_ads(model: Any, truth: pa.Table) -> float:
     columns = columns.join(true, keys=["query", "ad"], join_type="inner")
     columns = columns.sort_by([("query", "ascending"), ("ad", "ascending")])
     query = columns["query"].combine_chunks().dictionary_encode().indices.to_numpy()
-    ours, known = columns["attractiveness"].to_numpy(), columns["truth"].to_numpy()
+    estimates, true_values = columns["attractiveness"].to_numpy(), columns["truth"].to_numpy()
     starts = np.flatnonzero(np.diff(query, prepend=-1, append=query.max() + 1))
     taus = [
-        _kendall(ours[first:last], known[first:last])
+        _kendall(estimates[first:last], true_values[first:last])
         for first, last in pairwise(starts)
         if last - first > 1
     ]
     return float(np.mean(taus))
 
 
-def _kendall(one: Float64, other: Float64) -> float:
-    """Kendall's τ: pairs in the same order less pairs in the opposite one, as a share of all."""
+def _kendall(one: Float64, another: Float64) -> float:
+    """Kendall's τ: pairs in the same order minus pairs in the opposite order, as a share of all."""
     i, j = np.triu_indices(len(one), 1)
-    return float(np.mean(np.sign(one[i] - one[j]) * np.sign(other[i] - other[j])))
+    return float(np.mean(np.sign(one[i] - one[j]) * np.sign(another[i] - another[j])))

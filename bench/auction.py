@@ -1,7 +1,7 @@
-"""Auctions: speed, truthfulness, what mechanisms bring, and the simulated market under them.
+"""Auctions: speed, truthfulness, welfare and revenue of mechanisms, and the simulated market.
 
-Seconds are CPU seconds, of all threads; the limits are for two cores. Each speed is also given as a
-ratio to a plain NumPy GSP (sort, divide by the next score) of the same batch in the same run.
+Seconds are CPU seconds of all threads; the limits are for two cores. Each time is also given
+relative to a plain NumPy GSP (sort, divide by the next score) on the same batch in the same run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T_975 = 2.365  # of Student's t with 7 degrees of freedom
 
 
 def main() -> bool:
-    """Print the tables; whether every limit holds."""
+    """Print the tables, and return whether every limit holds."""
     good = _speeds()
     good &= _truthfulness()
     _clarke_pivot()
@@ -48,9 +48,9 @@ def _speeds() -> bool:
     print(f"\n{AUCTIONS:,} auctions of 12 candidates and 4 slots, with prices: CPU seconds\n")
     market = rc.simulate(20_000, weeks=1, queries=1_000, seed=1)
     log = rc.read_sessions(market.weeks[0], ads=market.ads)
-    listed = group_bids(market.bids)
-    auctions = [listed[i % len(listed)] for i in range(AUCTIONS)]
-    bids = np.array([[entry.bid for entry in each.entries] for each in auctions])
+    all_auctions = group_bids(market.bids)
+    auctions = [all_auctions[i % len(all_auctions)] for i in range(AUCTIONS)]
+    bids = np.array([[entry.bid for entry in auction.entries] for auction in auctions])
     plain = _time(lambda: _plain_gsp(bids, np.random.default_rng(0).random(bids.shape)))
     models: dict[str, tuple[ClickModel, float]] = {
         "MultiClick, paper": (rc.MultiClick(), 60.0),
@@ -64,12 +64,12 @@ def _speeds() -> bool:
         for mechanism in ("vcg", "gsp_model") if seconds == 60.0 else ("vcg",):
             rules = AuctionRules(mechanism=mechanism)
             hold_auctions(model, auctions[:2], rules)  # compiles the kernels
-            used = _time(lambda m=model, r=rules: hold_auctions(m, auctions, r))  # type: ignore[misc]
+            seconds_taken = _time(lambda m=model, r=rules: hold_auctions(m, auctions, r))  # type: ignore[misc]
             good &= print_row(
-                f"{name}, {mechanism} ({used / plain:,.0f} × plain NumPy GSP)",
-                f"{used:.1f} s",
+                f"{name}, {mechanism} ({seconds_taken / plain:,.0f} × plain NumPy GSP)",
+                f"{seconds_taken:.1f} s",
                 f"≤ {seconds * CORES:g} s",
-                used <= seconds * CORES,
+                seconds_taken <= seconds * CORES,
             )
     return good & _one_large_auction(models["MultiClick, paper"][0], market)
 
@@ -79,8 +79,8 @@ def _one_large_auction(model: ClickModel, market: rc.Simulation) -> bool:
     query = market.weeks[0]["query"][0].as_py()
     rng = np.random.default_rng(0)
     offers = [dict(zip(ads, rng.lognormal(0, 0.6, 50).tolist(), strict=True)) for _ in range(50)]
-    used = [_time(lambda b=each: rc.run_auction(model, query, b)) for each in offers]  # type: ignore[misc]
-    median = 1000 * float(np.median(used))
+    seconds = [_time(lambda b=bids: rc.run_auction(model, query, b)) for bids in offers]  # type: ignore[misc]
+    median = 1000 * float(np.median(seconds))
     return print_row(
         "one auction of 50 candidates, MultiClick, paper (median)",
         f"{median:.1f} ms",
@@ -92,8 +92,10 @@ def _one_large_auction(model: ClickModel, market: rc.Simulation) -> bool:
 def _plain_gsp(bids: Array, theta: Array) -> tuple[object, object]:
     score = bids * theta
     order = np.argsort(-score, axis=1)[:, : SLOTS + 1]
-    ranked = np.take_along_axis(score, order, axis=1)
-    return order[:, :SLOTS], ranked[:, 1:] / np.take_along_axis(theta, order[:, :SLOTS], axis=1)
+    sorted_scores = np.take_along_axis(score, order, axis=1)
+    return order[:, :SLOTS], sorted_scores[:, 1:] / np.take_along_axis(
+        theta, order[:, :SLOTS], axis=1
+    )
 
 
 def _time(run: Callable[[], object]) -> float:
@@ -107,32 +109,32 @@ def _time(run: Callable[[], object]) -> float:
 
 def _truthfulness() -> bool:
     print(
-        f"\n{TRIALS:,} trials (market, bidder, another bid): who gains by it, who pays above its "
-        "bid, and who would be paid\n"
+        f"\n{TRIALS:,} trials (market, bidder, another bid): who gains by the other bid, and "
+        "who pays more than its bid\n"
     )
     good = True
     for variant in ("paper", "luce"):
         for name in MECHANISMS:
             trials = TRIALS if name == "vcg" else TRIALS // 5
-            gaining, losing, largest = _lie(variant, name, trials)
+            n_gaining, n_above_bid, largest = _lie(variant, name, trials)
             if name == "vcg":
                 good &= print_row(
-                    f"{variant}, vcg: profitable deviations", str(gaining), "0", gaining == 0
+                    f"{variant}, vcg: profitable deviations", str(n_gaining), "0", n_gaining == 0
                 )
                 good &= print_row(
-                    f"{variant}, vcg: prices above bids", str(losing), "0", not losing
+                    f"{variant}, vcg: prices above bids", str(n_above_bid), "0", not n_above_bid
                 )
             else:
                 print(
-                    f"{variant}, {name}: {gaining / trials:.1%} gain, at most {largest:.3f}; "
-                    f"{losing} prices above bids"
+                    f"{variant}, {name}: {n_gaining / trials:.1%} gain, at most {largest:.3f}; "
+                    f"{n_above_bid} prices above bids"
                 )
     return good
 
 
 def _lie(variant: str, name: str, trials: int) -> tuple[int, int, float]:
-    """How many bidders gain by another bid, how many prices are above bids, the largest gain."""
-    gaining = losing = 0
+    """Count bidders who gain by another bid and prices above bids; also return the largest gain."""
+    n_gaining = n_above_bid = 0
     largest = 0.0
     mechanism = MECHANISMS[name]
     auction = None
@@ -144,22 +146,22 @@ def _lie(variant: str, name: str, trials: int) -> tuple[int, int, float]:
         value = float(auction.bid[ad])
         bid = max(auction.reserve, value * float(rng.choice([0.3, 0.6, 0.9, 0.98, 1.02, 1.2, 2.0])))
         truth, lie = (
-            _gain(auction.change_bid(ad, each), mechanism, ad, value) for each in (value, bid)
+            _gain(auction.change_bid(ad, any_bid), mechanism, ad, value) for any_bid in (value, bid)
         )
-        gaining += lie > truth + 1e-9
-        losing += truth < -1e-9
+        n_gaining += lie > truth + 1e-9
+        n_above_bid += truth < -1e-9
         largest = max(largest, lie - truth)
-    return gaining, losing, largest
+    return n_gaining, n_above_bid, largest
 
 
 def _gain(auction: AuctionInput, mechanism: object, ad: int, value: float) -> float:
     slate, price, _ = mechanism(auction, ad)  # type: ignore[operator]
-    own = slate.ads == ad
-    return float(np.sum(((value - price) * slate.clicks)[own]))
+    is_own_ad = slate.ads == ad
+    return float(np.sum(((value - price) * slate.clicks)[is_own_ad]))
 
 
 def _clarke_pivot() -> None:
-    """Print how often the pivot of the textbook would pay an advertiser."""
+    """Print how often Clarke's pivot, the textbook rule, would pay an advertiser."""
     print("\nClarke's pivot, variant paper, 4 slots: winners with a negative price\n")
     for ads in (4, 5, 6, 8):
         negative = []
@@ -168,15 +170,17 @@ def _clarke_pivot() -> None:
             auction = replace(auction, reserve=0.0, satisfaction_weight=0.0)
             best, candidates = auction.find_best(), auction.search.candidates
             for position, ad in enumerate(best.ads.tolist()):
-                rest = np.flatnonzero(np.arange(ads) != ad)
-                without = LazySlates(candidates.select(rest)).find_best(auction.bid[rest], 0.0)
-                others = best.objective - auction.bid[ad] * best.clicks[position]
-                negative.append(without.objective < others - 1e-9)
+                other_ads = np.flatnonzero(np.arange(ads) != ad)
+                without = LazySlates(candidates.select(other_ads)).find_best(
+                    auction.bid[other_ads], 0.0
+                )
+                value_of_others = best.objective - auction.bid[ad] * best.clicks[position]
+                negative.append(without.objective < value_of_others - 1e-9)
         print(f"{ads} candidates: {np.mean(negative):.1%}")
 
 
 def draw_auction(rng: np.random.Generator, variant: str, ads: int = TRIAL_ADS) -> AuctionInput:
-    """A synthetic market: θ and ρ logit-normal, values lognormal, transitions down the page."""
+    """Draw a market: θ and ρ logit-normal, values lognormal, transitions mostly down the page."""
     n = SLOTS
     theta = 1 / (1 + np.exp(-rng.normal(-1.0, 1.0, ads)))
     rho = 1 / (1 + np.exp(-rng.normal(0.0, 1.0, ads)))
@@ -216,22 +220,22 @@ def draw_auction(rng: np.random.Generator, variant: str, ads: int = TRIAL_ADS) -
     )
 
 
-# what mechanisms bring
+# welfare and revenue of mechanisms
 
 
 def _mechanisms() -> None:
     print("\nMechanisms on the bids of a simulated market, LuceClick, 100 auctions: % from GSP\n")
     market = rc.simulate(50_000, weeks=1, queries=500, seed=1)
     model = rc.LuceClick(tune="off").fit(market.weeks[0], ads=market.ads)
-    found = rc.compare_mechanisms(model, market.bids, auctions=100)
-    for row in found.scores.to_pylist():
+    comparison = rc.compare_mechanisms(model, market.bids, auctions=100)
+    for row in comparison.scores.to_pylist():
         if row["metric"] in ("welfare", "revenue", "satisfaction") and row["mechanism"] != "gsp":
             change = [100 * row[name] for name in ("change", "change_low", "change_high")]
             print(
                 f"{row['mechanism']:<12} {row['bids']:<15} {row['metric']:<13} "
                 f"{change[0]:+6.1f} [{change[1]:+.1f}, {change[2]:+.1f}]"
             )
-    for row in found.incentives.to_pylist():
+    for row in comparison.incentives.to_pylist():
         print(
             f"{row['mechanism']:<12} gain by lying {row['gain_by_lying']:.1%}, mean regret "
             f"{row['mean_regret']:.2%} of winners' value, clicks fall {row['clicks_fall']:.1%}"
@@ -260,8 +264,9 @@ RULES = (
 
 def _market() -> None:
     print(
-        f"\nThe simulated market, {MARKET_SESSIONS:,} sessions per week, two weeks, LuceClick of "
-        f"the week before: % from GSP at the same bids, {len(SEEDS)} seeds, 95 % intervals\n"
+        f"\nThe simulated market, {MARKET_SESSIONS:,} sessions per week, two weeks, "
+        f"LuceClick fitted to the week before: % change from GSP at the same bids, {len(SEEDS)} "
+        "seeds, 95 % intervals\n"
     )
     totals: dict[str, list[Array]] = {rule.name: [] for rule in RULES}
     for seed in SEEDS:
@@ -281,9 +286,8 @@ def _market() -> None:
         for week in range(2):
             cells = []
             for metric, name in enumerate(MARKET_METRICS):
-                own = change[:, metric, week]
-                half = T_975 * own.std(ddof=1) / np.sqrt(len(own))
-                cells.append(
-                    f"{name} {own.mean():+.1f} [{own.mean() - half:+.1f}, {own.mean() + half:+.1f}]"
-                )
+                week_change = change[:, metric, week]
+                half = T_975 * week_change.std(ddof=1) / np.sqrt(len(week_change))
+                mean = week_change.mean()
+                cells.append(f"{name} {mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]")
             print(f"{rule.name:<28} week {week + 1}: {', '.join(cells)}")

@@ -1,6 +1,7 @@
-"""Backward clicks: priors of MultiClick's fatigue and transitions before and after strength="auto".
+"""Backward clicks: MultiClick with a fixed prior strength and with strength="auto".
 
-On two real logs (those of `bench.real`), from the training part to the test part: likelihood and
+The strength is that of the priors of fatigue and transitions. Models are fitted to the training
+part of two real logs (those of `bench.real`). Printed for the test part: the likelihood and the
 rank of sessions with a backward click, and expected / observed backward clicks of all sessions.
 """
 
@@ -17,7 +18,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     for strength in (10.0, "auto")
 }
 MODELS["scan"], MODELS["luceclick"] = ("scan", {}), ("luceclick", {})
-MOST_LOSS = 0.01  # of the log-likelihood per session, where queries have few sessions each
+MOST_LOSS = 0.01  # largest loss of log-likelihood per session, as queries may have few sessions
 FIGURES = (  # title, metric, sessions
     ("all, in order", "log_likelihood", "all"),
     ("backward, in order", "log_likelihood", "reverse"),
@@ -27,7 +28,7 @@ FIGURES = (  # title, metric, sessions
 
 
 def main() -> bool:
-    """Print a table for each log and cut; whether auto is nowhere much less likely."""
+    """Print a table per log and page length; return whether "auto" never loses much likelihood."""
     import reclick as rc
 
     good = True
@@ -37,10 +38,12 @@ def main() -> bool:
             print(f"\n{name}: skipped, {path} is not there (set RECLICK_DATA to its folder)")
             continue
         for longest in CUTS:
-            train, test = (part(str(path), each, longest) for each in ("train", "test"))
-            models = {label: rc.MODELS[model](**given) for label, (model, given) in MODELS.items()}
+            train, test = (part(str(path), split, longest) for split in ("train", "test"))
+            models = {
+                label: rc.MODELS[model](**settings) for label, (model, settings) in MODELS.items()
+            }
             scores = rc.evaluate(models, test, train=train, progress=False).scores.to_pylist()
-            found = {
+            values = {
                 (row["model"], row["metric"], row["sessions"]): row["value"]
                 for row in scores
                 if row["volume"] == "all"
@@ -48,11 +51,11 @@ def main() -> bool:
             print(f"\n{name}, pages of {longest} results\n")
             print(f"{'':<32}" + "".join(f"{title:>22}" for title, _, _ in FIGURES))
             for label in MODELS:
-                cells = (f"{found[label, metric, some]:.4f}" for _, metric, some in FIGURES)
+                cells = (f"{values[label, metric, some]:.4f}" for _, metric, some in FIGURES)
                 print(f"{label:<32}" + "".join(f"{cell:>22}" for cell in cells), flush=True)
             for variant in ("paper", "normalised"):
                 before, after = (
-                    found[f"multiclick, {variant}, {strength}", "log_likelihood", "all"]
+                    values[f"multiclick, {variant}, {strength}", "log_likelihood", "all"]
                     for strength in (10.0, "auto")
                 )
                 row = f"{variant}: auto, in order"

@@ -13,7 +13,7 @@ ROW_GROUP = 1_000_000  # rows
 
 
 def write_log(path: Path, sessions: int, *, seed: int, page: tuple[int, int] = (1, 4)) -> Path:
-    """Write a log, unless it is there already."""
+    """Write a log, unless it exists already."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,20 +53,20 @@ def _draw_sessions(rng: np.random.Generator, sessions: int, page: tuple[int, int
 def draw_clicks(rng: np.random.Generator, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The positions clicked, and clicks per session.
 
-    About a third of the sessions is clicked, a tenth of those more than once, a third of those
-    backwards.
+    About a third of the sessions have a click. A tenth of these have more than one, and a third of
+    those have a backward click.
     """
     sessions = len(length)
-    wanted = (rng.random(sessions) < 0.35).astype(np.int64) * (
+    n_clicks = (rng.random(sessions) < 0.35).astype(np.int64) * (
         1 + (rng.random(sessions) < 0.1) + (rng.random(sessions) < 0.01)
     )
-    counts = np.minimum(wanted, length)
+    counts = np.minimum(n_clicks, length)
     session = np.repeat(np.arange(sessions), counts)
     step = np.arange(len(session)) - (np.cumsum(counts) - counts)[session]
     first = (rng.random(sessions) ** 2 * length).astype(np.int64)
     stride = np.where(
         rng.random(sessions) < 0.3, length - 1, 1
-    )  # length − 1 steps on is one step back
+    )  # length − 1 steps forward is one step back
     return ((first[session] + step * stride[session]) % length[session] + 1).astype(
         np.int32
     ), counts
@@ -74,11 +74,11 @@ def draw_clicks(rng: np.random.Generator, length: np.ndarray) -> tuple[np.ndarra
 
 def make_names(prefix: str, codes: np.ndarray) -> pa.Array:
     """A name for each code."""
-    distinct, back = np.unique(codes, return_inverse=True)
+    distinct, index = np.unique(codes, return_inverse=True)
     words = pa.array([f"{prefix}{code:07d}" for code in distinct.tolist()])
-    return words.take(pa.array(back))
+    return words.take(pa.array(index))
 
 
 def to_offsets(sizes: np.ndarray) -> pa.Array:
-    """Where each list starts, from the sizes of the lists."""
+    """The start of each list, from the sizes of the lists."""
     return pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))

@@ -1,9 +1,9 @@
-"""CPU seconds of the first use of a command, when no kernel has been compiled yet.
+"""CPU seconds of the first use of a command, when no kernel is compiled yet.
 
-`python -m bench compiling` simulates a small log and runs each command with an empty cache folder,
-twice, the faster of which counts. `--beside CHECKOUT` runs the same commands with the
-sources of another checkout, in turn, and prints how much of its time ours take. CPU seconds of a
-busy machine are up to half more than those of an idle one; the ratio hardly changes.
+`python -m bench compiling` simulates a small log and runs each command twice with an empty cache
+folder; the faster run counts. `--beside CHECKOUT` also runs the commands with the sources of
+another checkout, alternating between the two, and prints the ratio of the times. On a busy machine
+CPU seconds are up to 50 % higher than on an idle one; the ratio hardly changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.measure import print_row
 
-# Half of what the commands took before kernels were made fewer and smaller.
+# Half the seconds that the commands took before the number and the size of kernels were reduced.
 LIMITS = {
     "fit --model multiclick": 4.7,
     "fit --model ubm": 4.95,
@@ -29,35 +29,38 @@ MOST_BESIDE = 0.5
 RUNS = 2
 
 
-def main(beside: str | None = None) -> bool:
-    """Print the table; whether every limit holds."""
-    sources = {"ours": Path(__file__).parents[1] / "src"}
-    if beside is not None:
-        sources["theirs"] = Path(beside) / "src"
+def main(other_checkout: str | None = None) -> bool:
+    """Print the table, and return whether every limit holds."""
+    sources = {"this": Path(__file__).parents[1] / "src"}
+    if other_checkout is not None:
+        sources["other"] = Path(other_checkout) / "src"
     print("\nCPU seconds of the first use of a command, with no kernel compiled\n")
-    held = []
+    results = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _simulate(folder / "logs")
         for what, limit in LIMITS.items():
-            seconds: dict[str, list[float]] = {whose: [] for whose in sources}
+            seconds: dict[str, list[float]] = {checkout: [] for checkout in sources}
             for run in range(RUNS):
-                for whose, source in sources.items():
-                    to = folder / f"{whose}{run}"
-                    seconds[whose].append(_first_use(to, folder / "logs", source, what))
-            held += _print_rows(what, limit, seconds)
-    return all(held)
+                for checkout, sources_folder in sources.items():
+                    to = folder / f"{checkout}{run}"
+                    seconds[checkout].append(_first_use(to, folder / "logs", sources_folder, what))
+            results += _print_rows(what, limit, seconds)
+    return all(results)
 
 
 def _print_rows(what: str, limit: float, seconds: dict[str, list[float]]) -> list[bool]:
-    ours = min(seconds["ours"])
-    held = [print_row(what, f"{ours:.2f} s", f"≤ {limit:g} s", ours <= limit)]
-    if "theirs" in seconds:
-        theirs = min(seconds["theirs"])
-        title, ratio = f"    of {theirs:.2f} s with the other sources", ours / theirs
+    seconds_here = min(seconds["this"])
+    results = [print_row(what, f"{seconds_here:.2f} s", f"≤ {limit:g} s", seconds_here <= limit)]
+    if "other" in seconds:
+        seconds_other = min(seconds["other"])
+        title, ratio = (
+            f"    relative to the other checkout, {seconds_other:.2f} s",
+            seconds_here / seconds_other,
+        )
         limits = f"{ratio:.2f}", f"≤ {MOST_BESIDE:g}", ratio <= MOST_BESIDE
-        held.append(print_row(title, *limits))
-    return held
+        results.append(print_row(title, *limits))
+    return results
 
 
 def _simulate(logs: Path) -> None:
@@ -67,10 +70,10 @@ def _simulate(logs: Path) -> None:
     )
 
 
-def _first_use(folder: Path, logs: Path, source: Path, what: str) -> float:
-    """CPU seconds of a command in a process of its own, with an empty cache.
+def _first_use(folder: Path, logs: Path, sources_folder: Path, what: str) -> float:
+    """The CPU seconds of a command in a separate process, with an empty cache.
 
-    `fit` leaves its model in the folder for `predict`.
+    `fit` saves its model in the folder, where `predict` loads it.
     """
     name = what.rsplit(maxsplit=1)[-1]
     model = str(folder / f"model-{name}")
@@ -82,7 +85,7 @@ def _first_use(folder: Path, logs: Path, source: Path, what: str) -> float:
     with tempfile.TemporaryDirectory() as cache:
         environment = {
             **os.environ,
-            "PYTHONPATH": str(source),
+            "PYTHONPATH": str(sources_folder),
             "RECLICK_CACHE_DIR": cache,
             "NUMBA_CACHE_DIR": cache,
         }

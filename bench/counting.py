@@ -1,4 +1,4 @@
-"""Counting a log, relative to decoding its columns; memory; growth from 10 to 40 M sessions."""
+"""Counting a log: time relative to decoding its columns, memory, and 10 M against 40 M sessions."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ DECODERS = {
 ROUNDS = 5
 WARM = """
 import reclick as rc
-rc.count(rc.read_sessions({small!r}))  # loads the compiled kernels, as imports load the decoders'
+rc.count(rc.read_sessions({small!r}))  # loads the kernels, as imports load the decoders
 """
 
 
 def main() -> bool:
-    """Print the table; whether every limit holds."""
+    """Print the table, and return whether every limit holds."""
     small = str(write_log(WORK / "small.parquet", 100_000, seed=0))
     one = str(write_log(WORK / "log10" / "day1.parquet", 10_000_000, seed=1))
     for day in range(1, 5):
         write_log(WORK / "log40" / f"day{day}.parquet", 10_000_000, seed=day)
     print("\nCounting: 10 M sessions, Zipf over 200 k queries, 500 k ads, pages of 1–4\n")
-    decoded = {name: _decode(name, one) for name in DECODERS}
-    for name, took in decoded.items():
+    decoding_times = {name: _decode(name, one) for name in DECODERS}
+    for name, took in decoding_times.items():
         print(f"  decode with {name:<28} {took.seconds:>7.2f} s {took.memory:>8,.0f} MB")
-    quickest = min(decoded, key=lambda name: decoded[name].seconds)
+    quickest = min(decoding_times, key=lambda name: decoding_times[name].seconds)
     decodes, counts = [], []
-    for _ in range(ROUNDS):  # in turn, as the machine may be slower at times
+    for _ in range(ROUNDS):  # alternating, because the speed of the machine may vary
         decodes.append(_decode(quickest, one, runs=1))
         counts.append(
             measure(f"rc.count(rc.read_sessions({one!r}))", setup=WARM.format(small=small), runs=1)
@@ -55,7 +55,7 @@ def main() -> bool:
     ten = Measurement(min(took.seconds for took in counts), max(took.memory for took in counts))
     ratios = [count.seconds / decode.seconds for count, decode in zip(counts, decodes, strict=True)]
     print(
-        f"  count 10 M / decode with {quickest}, in turn: "
+        f"  count 10 M / decode with {quickest}, run by run: "
         + ", ".join(f"{ratio:.2f}" for ratio in ratios)
     )
     forty = measure(
@@ -69,7 +69,7 @@ def main() -> bool:
     return all(
         [
             print_row(
-                "count 10 M / fastest decode, the quickest of each",
+                "count 10 M / fastest decode, best run of each",
                 f"{ten.seconds / fastest:.2f}×",
                 "≤ 4×",
                 ten.seconds <= 4 * fastest,

@@ -1,11 +1,11 @@
 """Fitting the classical models: 1 M sessions of 10 results, of 1,000 and of 200,000 queries.
 
-What is timed, and has a limit, is `fit(sessions)` of sessions that were read and grouped before
-(`as_grouped`), with kernels compiled. For iterative models that is preparation and all 50
-iterations, and the figure is session-iterations per second: one session in one iteration. Nearly
-all sessions are distinct, so grouping saves nothing here. For models with a closed form the figure
-is sessions per second. The figure of the whole `fit(path)`, with reading, validation and counting
-or grouping, is printed without a limit.
+The limits are for `fit(sessions)` on sessions that are already read and grouped (`as_grouped`),
+with kernels compiled. For iterative models the time includes the preparation and all 50 iterations,
+and the figure is session-iterations per second (sessions × iterations / seconds). Nearly all
+sessions are distinct, so grouping saves nothing here. For models with a closed form the figure is
+sessions per second. The speed of `fit(path)`, with reading, validation, and counting or grouping,
+is printed without a limit.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ QUERIES = (1_000, 200_000)
 ITERATE = f"max_iterations={ITERATIONS}, tolerance=0"
 SETTINGS = {"pbm": ITERATE, "ubm": ITERATE, "dbn": f"continuation=0.9, {ITERATE}", "ccm": ITERATE}
 LIMITS = {"pbm": 16.0, "ubm": 16.0, "dbn": 2.0, "ccm": 2.0}  # M session-iterations per second
-# M session-iterations per second of ParClick (C++) and PyClick, measured on this kind of machine
-# with one thread.
+# M session-iterations per second of ParClick (C++) and PyClick, measured on a similar machine with
+# one thread.
 PEERS = {
     "pbm": (0.46, 0.012),
     "ubm": (0.32, 0.010),
@@ -46,14 +46,14 @@ sessions = {sessions}
 
 
 def main() -> bool:
-    """Print the table; whether every limit holds."""
+    """Print the table, and return whether every limit holds."""
     print(
         "\nFitting 1 M sessions of 10 results: M session-iterations per second (50 iterations), or "
         "M sessions per second for closed forms."
     )
     print(
-        "Timed: fit() of sessions read and grouped before. For closed forms also: fit() from the "
-        "Parquet file.\n"
+        "Timed: fit() on sessions that are already read and grouped. For closed forms also: fit() "
+        "on the Parquet file.\n"
     )
     good = True
     for queries in QUERIES:
@@ -62,9 +62,9 @@ def main() -> bool:
         for name in [*LIMITS, *CLOSED]:
             if name not in MODELS:
                 continue
-            fitted = _fit(name, f"as_grouped({log!r})")
-            peak = max(peak, fitted.memory)
-            rate = SESSIONS * (ITERATIONS if name in LIMITS else 1) / fitted.seconds / 1e6
+            fit_time = _fit(name, f"as_grouped({log!r})")
+            peak = max(peak, fit_time.memory)
+            rate = SESSIONS * (ITERATIONS if name in LIMITS else 1) / fit_time.seconds / 1e6
             good &= print_row(
                 f"{name}, {queries:,} queries",
                 f"{rate:,.1f} M",
@@ -72,9 +72,9 @@ def main() -> bool:
                 rate >= LIMITS.get(name, 2.0),
             )
             if name in CLOSED:
-                whole = _fit(name, repr(log))
-                speed = SESSIONS / whole.seconds / 1e6
-                print(f"    from the file: {speed:,.2f} M sessions per second")
+                file_time = _fit(name, repr(log))
+                file_rate = SESSIONS / file_time.seconds / 1e6
+                print(f"    from the file: {file_rate:,.2f} M sessions per second")
             if name in PEERS:
                 print(
                     "".join(
@@ -83,7 +83,7 @@ def main() -> bool:
                     )
                 )
         good &= print_row(
-            f"peak memory of any, {queries:,} queries",
+            f"highest peak memory, {queries:,} queries",
             f"{peak:,.0f} MB",
             "≤ 1,000 MB",
             peak <= 1_000,
@@ -101,7 +101,7 @@ def _fit(name: str, sessions: str) -> Measurement:
 
 
 def write_em_log(path: Path, queries: int) -> Path:
-    """Write a log unless it exists: Zipf over the queries, a page is the best 10 of 20 ads."""
+    """Write a log unless it exists: Zipf over the queries, pages of the best 10 of 20 ads."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,11 @@
 """The process pool and Spark on 2 cores, relative to one process, and the memory of the driver.
 
-`python -m bench.engines 10000000 speed driver` measures a log of so many sessions, and the driver
-on a log with a long tail; `answers` compares answers on real logs. Without words, all three. CPU
-seconds are of the whole tree of processes, Java included. Everything runs on a small log before it
-is measured, so that kernels are loaded and Java has compiled what it runs often: its first hundred
-rounds take several times as long. All limits are printed again at the end.
+`python -m bench.engines 10000000 speed driver` measures the speed on a log of that many sessions,
+and the memory of the driver on a log with a long tail; `answers` compares answers on real logs.
+Without arguments, all three run. CPU seconds are those of the whole process tree, Java included.
+Everything runs on a small log before it is measured, so that kernels are loaded and Java has
+compiled its hot code: the first hundred rounds take several times as long. All limits are printed
+again at the end.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ engine = rc.SparkEngine(open_session("local[2]"), tasks=4)
 
 ALL_PARTS = ("answers", "speed", "driver")
 REAL_LOGS = ("yandex", "naver")
-judged: list[tuple[str, str, str, bool]] = []  # rows of this run
+printed_rows: list[tuple[str, str, str, bool]] = []  # rows of this run
 
 
 class Cost(NamedTuple):
-    """What a run took, and what it gave."""
+    """The seconds, CPU seconds and result of a run."""
 
     seconds: float
     cpu: float
@@ -73,15 +74,15 @@ class Cost(NamedTuple):
 
 
 def main(sessions: int = SESSIONS, parts: Sequence[str] = ALL_PARTS) -> bool:
-    """Print the tables; whether every limit holds."""
+    """Print the tables, and return whether every limit holds."""
     from reclick.engines.spark import open_session
 
     warnings.simplefilter("ignore")
     os.environ["RECLICK_PROGRESS"] = "0"
-    logging.getLogger("reclick").setLevel(logging.ERROR)  # fits that are cut short say so
+    logging.getLogger("reclick").setLevel(logging.ERROR)  # fits with few iterations warn
     spark = open_session("local[2]")
     engines = {"pool": rc.PoolEngine(workers=2), "spark": rc.SparkEngine(spark, tasks=TASKS)}
-    judged.clear()
+    printed_rows.clear()
     for name in REAL_LOGS if "answers" in parts else ():
         _compare_answers(name, engines)
     if "speed" in parts:
@@ -92,15 +93,15 @@ def main(sessions: int = SESSIONS, parts: Sequence[str] = ALL_PARTS) -> bool:
     if "driver" in parts:
         _measure_driver()
     print("\nAll limits of this run\n")
-    for each in judged:
-        print_row(*each)
-    return all(good for *_, good in judged)
+    for row in printed_rows:
+        print_row(*row)
+    return all(good for *_, good in printed_rows)
 
 
-def _judge(name: str, value: str, limit: str, good: bool) -> bool:
-    """Print a row, and keep it for the end."""
-    judged.append((name, value, limit, good))
-    return print_row(name, value, limit, good)
+def _judge(name: str, value: str, limit: str, is_within_limit: bool) -> bool:
+    """Print a row, and store it to be printed again at the end."""
+    printed_rows.append((name, value, limit, is_within_limit))
+    return print_row(name, value, limit, is_within_limit)
 
 
 # ---- the answers on real logs
@@ -117,35 +118,46 @@ def _compare_answers(name: str, engines: dict[str, Any]) -> bool:
     pq.write_table(table, path, row_group_size=len(table) // PARTS + 1)
     print(f"\nThe answers on {name}: {len(table):,} sessions in {PARTS} row groups\n")
     model = rc.MultiClick(variant="normalised").fit(path)
-    outputs = {where: WORK / f"{where}.parquet" for where in ("local", *engines)}
+    outputs = {engine_name: WORK / f"{engine_name}.parquet" for engine_name in ("local", *engines)}
     rc.predict(model, path, outputs["local"], overwrite=True)
     counts, sums = rc.count(path), score(model, path).sums
     predictions = pq.read_table(outputs["local"])
     good = []
-    for where, engine in engines.items():
+    for engine_name, engine in engines.items():
         equal = rc.count(path, engine=engine) == counts
-        good.append(_judge(f"{where}: counts equal, bit for bit", str(equal), "True", equal))
-        rc.predict(model, path, outputs[where], engine=engine, overwrite=True)
-        equal = pq.read_table(outputs[where]).equals(predictions)
-        good.append(_judge(f"{where}: predictions equal, in order", str(equal), "True", equal))
-        apart = np.abs(score(model, path, engine=engine).sums - sums)
-        most = float((apart / np.maximum(np.abs(sums), 1.0)).max())
+        good.append(_judge(f"{engine_name}: counts equal, bit for bit", str(equal), "True", equal))
+        rc.predict(model, path, outputs[engine_name], engine=engine, overwrite=True)
+        equal = pq.read_table(outputs[engine_name]).equals(predictions)
         good.append(
-            _judge(f"{where}: metric sums apart, relative", f"{most:.0e}", "≤ 1e-9", most <= 1e-9)
+            _judge(f"{engine_name}: predictions equal, in order", str(equal), "True", equal)
+        )
+        differences = np.abs(score(model, path, engine=engine).sums - sums)
+        most = float((differences / np.maximum(np.abs(sums), 1.0)).max())
+        good.append(
+            _judge(
+                f"{engine_name}: largest relative difference of metric sums",
+                f"{most:.0e}",
+                "≤ 1e-9",
+                most <= 1e-9,
+            )
         )
     groups = as_grouped(path)
-    return all([*good, *(_compare_fits(each, groups, engines) for each in PARITY_MODELS)])
+    return all(
+        [*good, *(_compare_fits(parity_model, groups, engines) for parity_model in PARITY_MODELS)]
+    )
 
 
 def _compare_fits(model: Any, groups: Any, engines: dict[str, Any]) -> bool:
-    """All parameters of a model, of pairs and shared ones, and its iterations: no bit differs."""
+    """Check that all parameters and the number of iterations of a model are exactly the same."""
     one, good = model.clone().fit(groups, engine=rc.LocalEngine(threads=1)), True
-    for where, engine in {"two threads": rc.LocalEngine(threads=2), **engines}.items():
+    for engine_name, engine in {"two threads": rc.LocalEngine(threads=2), **engines}.items():
         two = model.clone().fit(groups, engine=engine)
-        apart, iterations = _model_distance(one, two), (one.iterations_, two.iterations_)
-        same = apart == 0 and iterations[0] == iterations[1]
-        label = f"{where}: {type(one).__name__}, {iterations[1]} of {iterations[0]} iterations"
-        good &= _judge(f"{label}: parameters apart", f"{apart:.0e}", "0", same)
+        difference, iterations = _model_distance(one, two), (one.iterations_, two.iterations_)
+        same = difference == 0 and iterations[0] == iterations[1]
+        label = (
+            f"{engine_name}: {type(one).__name__}, {iterations[1]} of {iterations[0]} iterations"
+        )
+        good &= _judge(f"{label}: difference of parameters", f"{difference:.0e}", "0", same)
     return good
 
 
@@ -155,7 +167,7 @@ def _model_distance(one: Any, two: Any) -> float:
 
 
 def _distance(one: Any, two: Any) -> float:
-    """The largest difference of two parameters, relative to values above 1: some are counts."""
+    """The largest difference of two parameters; relative for values above 1, such as counts."""
     first, second = np.asarray(one), np.asarray(two)
     if first.dtype.kind not in "fi" or not first.size:
         return 0.0 if np.array_equal(first, second) else np.inf
@@ -170,11 +182,11 @@ def _measure_speed(sessions: int, engines: dict[str, Any], spark: Any) -> list[b
     print(
         f"\nEngines: {sessions:,} sessions, 2 cores, {TASKS} tasks, CPU seconds of all processes\n"
     )
-    kept = len(judged)
+    n_rows = len(printed_rows)
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         for _ in range(2):
             _run_all(small, engines, spark)
-    del judged[kept:]
+    del printed_rows[n_rows:]
     return _run_all(path, engines, spark)
 
 
@@ -194,9 +206,9 @@ def _write_log(sessions: int) -> Path:
 
 
 def _tree_cpu() -> dict[int, float]:
-    """The CPU seconds of this process and of all below it, by process."""
-    here, seconds = psutil.Process(), {}
-    for process in [here, *here.children(recursive=True)]:
+    """The CPU seconds of this process and of all its descendants, by process."""
+    this_process, seconds = psutil.Process(), {}
+    for process in [this_process, *this_process.children(recursive=True)]:
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
@@ -209,8 +221,8 @@ def _run(name: str, work: Callable[[], Any]) -> Cost:
     before, start = _tree_cpu(), time.perf_counter()
     result = work()
     seconds, after = time.perf_counter() - start, _tree_cpu()
-    # Spark ends Python workers that were idle for a minute: what they did before is not counted.
-    cpu = sum(spent - before.get(process, 0.0) for process, spent in after.items())
+    # Spark ends Python workers that were idle for a minute: their CPU seconds are not counted.
+    cpu = sum(cpu_after - before.get(process, 0.0) for process, cpu_after in after.items())
     cost = Cost(seconds, cpu, result)
     print(f"  {name:<44} {cost}", flush=True)
     return cost
@@ -224,16 +236,18 @@ def _count(path: Path, engines: dict[str, Any], spark: Any) -> list[bool]:
     frame = spark.read.parquet(str(path))
     local = _run("count, one process", lambda: rc.count(path))
     pool = _run("count, pool", lambda: rc.count(path, engine=engines["pool"]))
-    files = _run("count, Spark, files", lambda: rc.count(path, engine=engines["spark"]))
-    rows = _run("rows of the frame to Python", lambda: frame.mapInArrow(_drain, "n long").toArrow())
-    framed = _run("count, Spark, frame", lambda: rc.count(frame, engine=engines["spark"]))
-    equal = local.result == pool.result == files.result == framed.result
+    file_count = _run("count, Spark, files", lambda: rc.count(path, engine=engines["spark"]))
+    rows = _run(
+        "rows of the data frame to Python", lambda: frame.mapInArrow(_drain, "n long").toArrow()
+    )
+    frame_count = _run("count, Spark, frame", lambda: rc.count(frame, engine=engines["spark"]))
+    equal = local.result == pool.result == file_count.result == frame_count.result
     return [
         _judge("counts equal, bit for bit", str(equal), "True", equal),
         _row("count: CPU of the pool / one process", pool.cpu / local.cpu, 1.6),
-        _row("count: CPU of Spark by files / one process", files.cpu / local.cpu, 3.5),
-        _row("count: CPU of Spark by frame / one process", framed.cpu / local.cpu, 6.5),
-        _row("count: CPU of Spark by frame / rows to Python", framed.cpu / rows.cpu, 2.2),
+        _row("count: CPU of Spark by files / one process", file_count.cpu / local.cpu, 3.5),
+        _row("count: CPU of Spark by frame / one process", frame_count.cpu / local.cpu, 6.5),
+        _row("count: CPU of Spark by frame / rows to Python", frame_count.cpu / rows.cpu, 2.2),
     ]
 
 
@@ -245,51 +259,66 @@ def _drain(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _fit(path: Path, engines: dict[str, Any]) -> list[bool]:
     groups = as_grouped(path)
     good = []
-    rounds: dict[str, Any] = {"attractiveness_prior": "overall"}
-    fixed: dict[str, Any] = {"tune": "off", "components": 1, "max_iterations": 15, "tolerance": 0}
-    few: dict[str, Any] = {"max_iterations": 20, "tolerance": 0}
+    prior_settings: dict[str, Any] = {"attractiveness_prior": "overall"}
+    luce_settings: dict[str, Any] = {
+        "tune": "off",
+        "components": 1,
+        "max_iterations": 15,
+        "tolerance": 0,
+    }
+    few_iterations: dict[str, Any] = {"max_iterations": 20, "tolerance": 0}
     models: dict[str, Any] = {
-        "UBM": rc.UBM(**rounds, **few),
-        "DBN": rc.DBN(continuation=0.9, **rounds, **few),
-        "LuceClick": rc.LuceClick(**fixed),
+        "UBM": rc.UBM(**prior_settings, **few_iterations),
+        "DBN": rc.DBN(continuation=0.9, **prior_settings, **few_iterations),
+        "LuceClick": rc.LuceClick(**luce_settings),
     }
     for name, model in models.items():
         fits = {
-            where: _run(f"{name}, {where}", partial(model.clone().fit, groups, engine=engine))
-            for where, engine in {"one process": None, **engines}.items()
+            engine_name: _run(
+                f"{name}, {engine_name}", partial(model.clone().fit, groups, engine=engine)
+            )
+            for engine_name, engine in {"one process": None, **engines}.items()
         }
         one, two = fits["one process"].result, fits["spark"].result
-        apart = float(np.abs(one.theta_ - two.theta_).max())
-        same = apart == 0 and one.iterations_ == two.iterations_
-        good.append(_judge(f"{name}: θ apart, same iterations", f"{apart:.0e}", "0", same))
+        difference = float(np.abs(one.theta_ - two.theta_).max())
+        same = difference == 0 and one.iterations_ == two.iterations_
+        good.append(
+            _judge(f"{name}: difference of θ, same iterations", f"{difference:.0e}", "0", same)
+        )
         if name == "UBM":
             per_round = fits["spark"].seconds / (one.iterations_ + 1)
-            good.append(_row("UBM: a round on Spark", per_round, 0.4, unit="s"))
+            good.append(_row("UBM: one round on Spark", per_round, 0.4, unit="s"))
         else:
             slower = fits["spark"].seconds / fits["one process"].seconds
-            good.append(_row(f"{name}: wall of Spark / one process", slower, 2.5))
+            good.append(_row(f"{name}: wall time of Spark / one process", slower, 2.5))
     return good
 
 
 def _predict(path: Path, engine: Any) -> list[bool]:
     model = rc.MultiClick().fit(path)
     outputs = [WORK / "one.parquet", WORK / "two.parquet"]
-    local = _run(
+    local_prediction = _run(
         "predict, one process", lambda: rc.predict(model, path, outputs[0], overwrite=True)
     )
-    there = _run(
+    spark_prediction = _run(
         "predict, Spark, files",
         lambda: rc.predict(model, path, outputs[1], engine=engine, overwrite=True),
     )
     equal = pq.read_table(outputs[0]).equals(pq.read_table(outputs[1]))
-    sums = _run("metric sums, one process", lambda: score(model, path))
-    theirs = _run("metric sums, Spark", lambda: score(model, path, engine=engine))
-    apart = float(np.abs(sums.result.sums - theirs.result.sums).max())
+    local_sums = _run("metric sums, one process", lambda: score(model, path))
+    spark_sums = _run("metric sums, Spark", lambda: score(model, path, engine=engine))
+    difference = float(np.abs(local_sums.result.sums - spark_sums.result.sums).max())
     return [
         _judge("predictions equal, rows in order", str(equal), "True", equal),
-        _row("predict: wall of Spark by files / one process", there.seconds / local.seconds, 1.5),
-        _judge("metric sums apart", f"{apart:.0e}", "≤ 1e-6", apart <= 1e-6),
-        _row("metric sums: CPU of Spark / one process", theirs.cpu / sums.cpu, 1.5),
+        _row(
+            "predict: wall time of Spark by files / one process",
+            spark_prediction.seconds / local_prediction.seconds,
+            1.5,
+        ),
+        _judge(
+            "largest difference of metric sums", f"{difference:.0e}", "≤ 1e-6", difference <= 1e-6
+        ),
+        _row("metric sums: CPU of Spark / one process", spark_sums.cpu / local_sums.cpu, 1.5),
     ]
 
 
@@ -305,7 +334,7 @@ def _measure_empty_tasks(engine: Any) -> bool:
 
 
 def _measure_driver() -> bool:
-    """Peak memory of the driver on a log of which nearly every pair is new."""
+    """Measure the peak memory of the driver on a log in which nearly every pair is new."""
     path = _write_long_tail(TAIL_SESSIONS)
     model = "rc.UBM(attractiveness_prior='overall', max_iterations=3, tolerance=0)"
     start = "import reclick as rc\nimport tempfile\n"
@@ -319,7 +348,7 @@ def _measure_driver() -> bool:
         f"{spark.seconds:.0f} s"
     )
     most = max(pool.memory, spark.memory) / local.memory
-    return _row("long tail, in buckets: peak of the driver / one process", most, 0.2)
+    return _row("long tail, in buckets: peak memory of the driver / one process", most, 0.2)
 
 
 def _write_long_tail(sessions: int) -> Path:
@@ -329,15 +358,15 @@ def _write_long_tail(sessions: int) -> Path:
     rng = np.random.default_rng(0)
     query = _draw_names("rare query ", sessions, sessions, rng)
     ads = _draw_names("ad-", sessions // 2, 4 * sessions, rng)
-    clicked = rng.integers(0, 10, sessions).astype(np.int32)
-    clicked[clicked > 4] = 0
-    starts = np.concatenate([[0], np.cumsum(clicked > 0)]).astype(np.int32)
+    click = rng.integers(0, 10, sessions).astype(np.int32)
+    click[click > 4] = 0
+    starts = np.concatenate([[0], np.cumsum(click > 0)]).astype(np.int32)
     pages = np.arange(0, 4 * sessions + 1, 4).astype(np.int32)
     table = pa.table(
         {
             "query": query,
             "ads": pa.ListArray.from_arrays(pages, ads),
-            "clicks": pa.ListArray.from_arrays(starts, clicked[clicked > 0]),
+            "clicks": pa.ListArray.from_arrays(starts, click[click > 0]),
         }
     )
     pq.write_table(table, path, row_group_size=ROW_GROUP)
@@ -345,8 +374,8 @@ def _write_long_tail(sessions: int) -> Path:
 
 
 def _draw_names(prefix: str, names: int, size: int, rng: np.random.Generator) -> pa.Array:
-    every = pa.array([f"{prefix}{i}" for i in range(names)])
-    return every.take(pa.array(rng.integers(0, names, size)))
+    all_names = pa.array([f"{prefix}{i}" for i in range(names)])
+    return all_names.take(pa.array(rng.integers(0, names, size)))
 
 
 if __name__ == "__main__":

@@ -14,12 +14,12 @@ del counts
 def evaluate(path):
     sums = dict(MultiClick=score(model, path, volumes))
     return session_tables(sums), reliability_curves(sums)
-evaluate({small!r})  # kernels loaded
+evaluate({small!r})  # loads the kernels
 """
 
 
 def main() -> bool:
-    """Print the table; whether every limit holds."""
+    """Print the table, and return whether every limit holds."""
     log = str(write_log(WORK / "log10" / "day1.parquet", 10_000_000, seed=1))
     small = str(write_log(WORK / "small.parquet", 100_000, seed=0))
     one = str(write_log(WORK / "pages4.parquet", 1_000_000, seed=9, page=(4, 4)))
@@ -45,13 +45,13 @@ def main() -> bool:
                 million.seconds < 10,
             ),
             print_row(
-                "peak memory, 1 M, the fit included",
+                "peak memory, 1 M sessions, fit included",
                 f"{million.memory:,.0f} MB",
                 "≤ 2,000 MB",
                 million.memory <= 2_000,
             ),
             print_row(
-                "peak memory, 4 M, the fit included",
+                "peak memory, 4 M sessions, fit included",
                 f"{millions.memory:,.0f} MB",
                 "≤ 2,000 MB",
                 millions.memory <= 2_000,

@@ -1,11 +1,11 @@
 """Which headline wins? Text models on the Upworthy archive, split 80/20 by A/B test.
 
-The archive is not part of the project: it is looked for where bench.real looks. A text model learns
-from the clicks of the training tests. The figure is the share of pairs of headlines of a test that
-it orders correctly, among pairs whose click rates differ significantly; ties count half. Exposure
-is impressions times the click rate of the whole test, so the subject of a test does not count for
-or against its words. The plain mean of word rates, the paper's, is over impressions
-and without stop words.
+The archive is not part of the project: it is searched in the same folder as the logs of
+`bench.real`. A text model learns from the clicks of the training tests. The figure is the share of
+pairs of headlines that it orders correctly, among pairs of one test whose click rates differ
+significantly; ties count half. Exposure is impressions times the click rate of the whole test, so
+that the topic of a test has no effect on the rates of its words. The plain mean of word rates (as
+in the paper) is over impressions, and without stop words.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MIN_WORD_RATES, MIN_SELECTED = 0.545, 0.575  # share of pairs ordered correctly
 
 
 def main() -> bool:
-    """Print a table; whether every limit holds, or the archive is missing."""
+    """Print a table, and return whether every limit holds; True without the archive."""
     path = (
         Path(os.environ.get("RECLICK_DATA", Path(__file__).parents[2] / "shared" / "data"))
         / "upworthy.parquet"
@@ -48,31 +48,31 @@ def main() -> bool:
         print(f"\nHeadlines: skipped, {path} is not there (set RECLICK_DATA to its folder)")
         return True
     table = pq.read_table(path)
-    found = np.array([_score_split(table, seed) for seed in SEEDS]).mean(axis=0)
+    shares = np.array([_score_split(table, seed) for seed in SEEDS]).mean(axis=0)
     print(
         f"\nHeadlines: pairs ordered correctly, mean of {len(SEEDS)} random splits of the tests\n"
     )
     good = print_row(
         "mean of word rates over impressions",
-        f"{found[0]:.1%}",
+        f"{shares[0]:.1%}",
         f"≥ {MIN_WORD_RATES:.1%}",
-        found[0] >= MIN_WORD_RATES,
+        shares[0] >= MIN_WORD_RATES,
     )
-    print(f"{'mean of word rates over exposure':<70} {found[1]:>10.1%}")
-    for strength, share in zip(PRIOR_STRENGTHS, found[3:], strict=True):
+    print(f"{'mean of word rates over exposure':<70} {shares[1]:>10.1%}")
+    for strength, share in zip(PRIOR_STRENGTHS, shares[3:], strict=True):
         print(f"{f'Poisson regression, strength {strength:g}':<70} {share:>10.1%}")
     return good & print_row(
         "the text model selected inside the training tests",
-        f"{found[2]:.1%}",
+        f"{shares[2]:.1%}",
         f"≥ {MIN_SELECTED:.1%}",
-        found[2] >= MIN_SELECTED,
+        shares[2] >= MIN_SELECTED,
     )
 
 
 def _score_split(table: pa.Table, seed: int) -> list[float]:
-    """The shares of one split.
+    """The share of pairs that each model orders correctly, on one split.
 
-    They are of word rates over impressions and over exposure, of the selected model, and of each
+    The models are word rates over impressions and over exposure, the selected model, and each
     Poisson regression.
     """
     tests, test = np.unique(table["test"].to_numpy(), return_inverse=True)
@@ -83,23 +83,23 @@ def _score_split(table: pa.Table, seed: int) -> list[float]:
     exposure = impressions * (np.bincount(test, clicks) / np.bincount(test, impressions))[test]
     without_stop_words, n_plain_words = _tokens(table, STOP_WORDS)
     tokens, words = _tokens(table, ())
-    shown, clicked = exposure * train, clicks * train
+    train_impressions, train_clicks = exposure * train, clicks * train
     first, second = _pairs(test, impressions, clicks, ~train)
     paper = _share_ordered(
-        fit_word_rates(without_stop_words, impressions * train, clicked, n_plain_words).rate(
+        fit_word_rates(without_stop_words, impressions * train, train_clicks, n_plain_words).rate(
             without_stop_words
         ),
         clicks / impressions,
         first,
         second,
     )
-    models: list[TextModel] = [fit_word_rates(tokens, shown, clicked, words)]
+    models: list[TextModel] = [fit_word_rates(tokens, train_impressions, train_clicks, words)]
     models.append(
         select_text_model(
             _rows(tokens, np.flatnonzero(train)), exposure[train], clicks[train], words, test[train]
         )
     )
-    models += regularisation_path(tokens, shown, clicked, words)
+    models += regularisation_path(tokens, train_impressions, train_clicks, words)
     return [
         paper,
         *(
@@ -110,10 +110,10 @@ def _score_split(table: pa.Table, seed: int) -> list[float]:
 
 
 def _tokens(table: pa.Table, stop_words: Collection[str]) -> tuple[TokenLists, int]:
-    """The tokens of all headlines without the stop words, and how many distinct ones there are."""
-    filled = {name: pc.fill_null(table[name], "") for name in ("ad", "title", "description")}
+    """The tokens of all headlines without the stop words, and the number of distinct tokens."""
+    columns = {name: pc.fill_null(table[name], "") for name in ("ad", "title", "description")}
     text = tokenise(
-        pa.table({**filled, "display_url": pa.array([""] * len(table))}), stop_words=stop_words
+        pa.table({**columns, "display_url": pa.array([""] * len(table))}), stop_words=stop_words
     )
     index, vocabulary = TextIndex(text), Interner()
     codes, rows = vocabulary.codes(text.vocabulary), index.rows(table["ad"].combine_chunks())
@@ -138,23 +138,25 @@ def _rows(tokens: TokenLists, rows: Int64) -> TokenLists:
 
 
 def _pairs(
-    test: Int64, impressions: Float64, clicks: Float64, held: npt.NDArray[np.bool_]
+    test: Int64, impressions: Float64, clicks: Float64, is_test: npt.NDArray[np.bool_]
 ) -> tuple[Int64, Int64]:
     """Pairs of held-out headlines of one test whose click rates differ significantly."""
     pairs = []
     for rows in np.split(np.argsort(test, kind="stable"), np.cumsum(np.bincount(test))[:-1]):
-        if held[rows[0]]:
+        if is_test[rows[0]]:
             one, two = np.triu_indices(len(rows), 1)
             pairs.append(np.stack([rows[one], rows[two]]))
     first, second = np.concatenate(pairs, axis=1)
     rate = clicks / impressions
-    pooled = (clicks[first] + clicks[second]) / (impressions[first] + impressions[second])
-    error = np.sqrt(pooled * (1 - pooled) * (1 / impressions[first] + 1 / impressions[second]))
+    mean_rate = (clicks[first] + clicks[second]) / (impressions[first] + impressions[second])
+    error = np.sqrt(
+        mean_rate * (1 - mean_rate) * (1 / impressions[first] + 1 / impressions[second])
+    )
     significant = np.abs(rate[first] - rate[second]) > Z_SCORE * error
     return first[significant], second[significant]
 
 
 def _share_ordered(guess: Float64, rate: Float64, first: Int64, second: Int64) -> float:
-    """The share of pairs ordered as their rates are; a tie counts half."""
+    """The share of pairs in the same order as their click rates; a tie counts half."""
     agree = np.sign(guess[first] - guess[second]) * np.sign(rate[first] - rate[second])
     return float(np.mean((agree + 1) / 2))

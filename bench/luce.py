@@ -1,16 +1,17 @@
-"""LuceClick against its targets: held-out likelihood, order of ads, cost, coverage of intervals.
+"""LuceClick and its targets: likelihood on test data, order of ads, cost, coverage of intervals.
 
-- Held out: the test parts of the real logs of `bench.real`, default settings.
+- Likelihood: the test parts of the real logs of `bench.real`, default settings.
 - Order: Kendall's τ of attractiveness with the truth of the simulated market, within queries, as in
   `bench.attractiveness`.
-- Cost: CPU seconds and peak memory of a default fit, with the choice of hyperparameters. Sessions
-  are read and grouped before; memory is that of the whole process.
+- Cost: CPU seconds and peak memory of a default fit, hyperparameter search included. Sessions are
+  already read and grouped; memory is that of the whole process.
 - Iterations: 1 M sessions of 10 results, of 1,000 and of 200,000 queries, fixed hyperparameters.
-  One iteration is the difference between fits of 45 and of 5. The update adds a tenth of the log.
+  The time of one iteration is that of a fit of 45 minus that of a fit of 5, divided by 40. The
+  update adds a tenth of the log.
 - Coverage: sessions drawn from known parameters: 1,200 pairs of 200 queries, four of the six ads of
   a query on each page, in random order. The outside option weighs as much as an average ad, a tenth
-  of that, or is drawn for each query; in the last world the attractiveness of a pair is that of its
-  ad times its own, so that the prior can use the ad's other queries.
+  of that, or is drawn for each query. In the last world the attractiveness of a pair is a factor of
+  its ad times a factor of the pair, so that the prior can use the ad's other queries.
 """
 
 from __future__ import annotations
@@ -64,15 +65,15 @@ MAX_GROWTH, MAX_UPDATE = 1.25, 0.5  # relative to linear; relative to the whole 
 QUERIES, ADS, SHOWN = 200, 6, 4
 DRAWS, IMPRESSIONS = 5, (20, 200)  # logs per world; impressions of an ad
 LEVELS, TARGET = (0.5, 0.9), (0.86, 0.93)  # of the intervals; coverage of those of 90 %
-SAME_ADS, OWN_ADS = 60, 2.0  # distinct ads where they recur; the shape of their own attractiveness
+SAME_ADS, OWN_ADS = 60, 2.0  # distinct ads if ads recur; gamma shape of the factor of an ad
 
 
 class World(NamedTuple):
-    """What sessions are drawn from."""
+    """The parameters that sessions are drawn from."""
 
-    outside: float = 1.0  # the weight of the outside option
-    query_strength: float | None = None  # of the outside option of each query
-    ads_recur: bool = False  # whether an ad is alike on all its queries
+    outside: float = 1.0  # weight of the outside option
+    query_strength: float | None = None  # gamma shape of the outside option per query
+    ads_recur: bool = False  # whether the ads of different queries are the same
 
 
 WORLDS = {
@@ -84,13 +85,19 @@ WORLDS = {
 
 
 def main() -> bool:
-    """Print all tables; whether every limit holds."""
-    held = [held_out(), ordering(), cost(), iterations(), coverage()]  # all, also after a miss
-    return all(held)
+    """Print all tables, and return whether every limit holds."""
+    results = [
+        score_test_parts(),
+        rank_ads(),
+        measure_cost(),
+        measure_iterations(),
+        measure_coverage(),
+    ]  # all of them, also if one misses its limit
+    return all(results)
 
 
-def held_out() -> bool:
-    """Default settings on the test parts of the real logs of `bench.real`."""
+def score_test_parts() -> bool:
+    """Measure the likelihood of the test parts of the real logs, with default settings."""
     print("\nLog-likelihood per session of the test parts, default settings.\n")
     good = True
     for name, (in_order, of_set) in MIN_LOG_PROB.items():
@@ -109,8 +116,8 @@ def held_out() -> bool:
     return good
 
 
-def ordering() -> bool:
-    """How well attractiveness orders the ads of a query of the simulated market."""
+def rank_ads() -> bool:
+    """Measure how well attractiveness orders the ads of a query in the simulated market."""
     print("\nKendall's τ of attractiveness with the truth within queries, simulated market.\n")
     market = simulate()
     log, limit = pa.concat_tables(market.weeks), LIMITS["luceclick"]
@@ -118,17 +125,17 @@ def ordering() -> bool:
     return print_row("300,000 sessions", f"{tau:.3f}", f"≥ {limit:.2f}", tau >= limit)
 
 
-def cost() -> bool:
-    """CPU seconds and memory of default fits, hyperparameters included, each in its process."""
+def measure_cost() -> bool:
+    """Measure CPU seconds and memory of default fits, each in a separate process."""
     print("\nA default fit: CPU seconds, iterations, and the peak memory of its process.\n")
     good = True
     for name, (seconds, memory) in MAX_COST.items():
         log = _write_training_log(name)
         if log is None:
             continue
-        spent, steps, converged, peak = _fit_default(str(log))
-        good &= print_row(name, f"{spent:.1f} s", f"≤ {seconds:g} s", spent <= seconds)
-        good &= print_row(f"{name}: converged", f"{steps}", "iterations", converged)
+        cpu_seconds, steps, has_converged, peak = _fit_default(str(log))
+        good &= print_row(name, f"{cpu_seconds:.1f} s", f"≤ {seconds:g} s", cpu_seconds <= seconds)
+        good &= print_row(f"{name}: converged", f"{steps}", "iterations", has_converged)
         if memory is not None:
             row = f"{name}: peak memory"
             good &= print_row(row, f"{peak:,.0f} MB", f"≤ {memory:,} MB", peak <= memory)
@@ -136,7 +143,7 @@ def cost() -> bool:
 
 
 def _write_training_log(name: str) -> Path | None:
-    """The file that a fit of the table of costs reads; None without the real log."""
+    """Write the training log of a row of the cost table; None if the real log is missing."""
     to = WORK / f"luce-{name.replace(' ', '-').replace(',', '')}.parquet"
     if name in MIN_LOG_PROB:
         path = data_folder() / f"{name}.parquet"
@@ -157,16 +164,16 @@ def _fit_default(log: str) -> tuple[float, int, bool, float]:
     code = (
         "cpu = time.process_time()\n"
         "model = MODELS['luceclick']().fit(sessions)\n"
-        "found = [time.process_time() - cpu, model.iterations_, model.converged_]\n"
-        f"open({str(file)!r}, 'w').write(json.dumps(found))"
+        "figures = [time.process_time() - cpu, model.iterations_, model.converged_]\n"
+        f"open({str(file)!r}, 'w').write(json.dumps(figures))"
     )
-    done = measure(code, setup=SETUP.format(settings="", log=log), runs=1)
-    seconds, steps, converged = json.loads(file.read_text())
-    return seconds, steps, converged, done.memory
+    measurement = measure(code, setup=SETUP.format(settings="", log=log), runs=1)
+    seconds, steps, has_converged = json.loads(file.read_text())
+    return seconds, steps, has_converged, measurement.memory
 
 
-def iterations() -> bool:
-    """Seconds of one iteration, how they grow, and an update."""
+def measure_iterations() -> bool:
+    """Measure the seconds of one iteration, how they grow with the log, and an update."""
     print(
         "\nFitting LuceClick to 1 M sessions of 10 results: seconds per iteration, and iterations "
         "to the default tolerance.\n"
@@ -200,7 +207,7 @@ def iterations() -> bool:
     )
     times = large / small
     return good & print_row(
-        "an iteration of 4 M sessions, as a multiple of 1 M's",
+        "an iteration of 4 M sessions / of 1 M sessions",
         f"{times:.2f}",
         f"≤ {4 * MAX_GROWTH:g}",
         times <= 4 * MAX_GROWTH,
@@ -208,7 +215,7 @@ def iterations() -> bool:
 
 
 def _time_iteration(log: str) -> float:
-    """Seconds of one iteration: the difference of fits of 45 and of 5."""
+    """The seconds of one iteration, from fits of 45 and of 5 iterations."""
     long, short = (
         measure(
             FIT.format(settings=SETTINGS, count=count),
@@ -226,12 +233,12 @@ def _fit_whole(log: str, settings: str) -> tuple[Measurement, int]:
         f"model = MODELS['luceclick']({settings}).fit(sessions)\n"
         f"open({str(file)!r}, 'w').write(str(model.iterations_))"
     )
-    done = measure(code, setup=SETUP.format(settings=settings, log=log), runs=1)
-    return done, int(file.read_text())
+    measurement = measure(code, setup=SETUP.format(settings=settings, log=log), runs=1)
+    return measurement, int(file.read_text())
 
 
 def _repeat_log(path: Path, count: int) -> Path:
-    """The log, so count times over, each time with queries of its strength."""
+    """Concatenate `count` copies of the log, each with its own queries."""
     if count == 1:
         return path
     to = path.with_name(f"{path.stem}x{count}.parquet")
@@ -253,16 +260,16 @@ def _repeat_log(path: Path, count: int) -> Path:
 
 
 def _time_update(log: str, whole: float) -> bool:
-    """Add the last tenth of the log to a model of the rest, relative to the fit of all of it."""
+    """Time an update with the last tenth of the log, relative to a fit of the whole log."""
     before, day = _split_last_tenth(Path(log))
-    done = measure(
+    measurement = measure(
         "model.update(day)",
         setup=SETUP.format(settings=SETTINGS, log=before) + DAY.format(settings=SETTINGS, day=day),
         runs=1,
     )
-    share = done.seconds / whole
+    share = measurement.seconds / whole
     return print_row(
-        "an update with a tenth of the log, of the whole fit",
+        "an update with a tenth of the log / a fit of the whole log",
         f"{share:.2f}",
         f"≤ {MAX_UPDATE}",
         share <= MAX_UPDATE,
@@ -270,20 +277,20 @@ def _time_update(log: str, whole: float) -> bool:
 
 
 def _split_last_tenth(path: Path) -> tuple[str, str]:
-    """The log in two files: the first nine tenths of its rows, and the last."""
+    """Split the log into two files: the first nine tenths of its rows, and the last tenth."""
     table, files = (
         pq.read_table(path),
         [path.with_name(f"{path.stem}-{name}.parquet") for name in ("before", "day")],
     )
-    cut = len(table) * 9 // 10
-    for rows, to in zip((table.slice(0, cut), table.slice(cut)), files, strict=True):
+    n_before = len(table) * 9 // 10
+    for rows, to in zip((table.slice(0, n_before), table.slice(n_before)), files, strict=True):
         pq.write_table(rows, to)
     return str(files[0]), str(files[1])
 
 
-def coverage() -> bool:
-    """Print how often the intervals of the default settings hold the truth."""
-    print(f"\nShare of intervals that hold the truth, mean of {DRAWS} logs of each world.\n")
+def measure_coverage() -> bool:
+    """Measure how often the intervals of the default settings contain the truth."""
+    print(f"\nShare of intervals that contain the truth, mean of {DRAWS} logs per world.\n")
     good = True
     for impressions, world in product(IMPRESSIONS, WORLDS):
         shares: dict[tuple[str, float], list[float]] = defaultdict(list)
@@ -293,8 +300,8 @@ def coverage() -> bool:
             for name, level in product(truth, LEVELS):
                 table = model.relevance(pairs, level=level)
                 shares[name, level].append(_coverage(table, name, truth[name]))
-        for (name, level), each in shares.items():
-            share = float(np.mean(each))
+        for (name, level), values in shares.items():
+            share = float(np.mean(values))
             row = f"{name}, {impressions} impressions per ad, {world}: {level:.0%}"
             if level < max(LEVELS):
                 print(f"{row:<70} {share:>10.1%}")
@@ -305,7 +312,7 @@ def coverage() -> bool:
 
 
 def _coverage(table: pa.Table, name: str, truth: Float64) -> float:
-    """The share of intervals that hold the truth."""
+    """The share of intervals that contain the truth."""
     return float(
         np.mean(
             (table[f"{name}_low"].to_numpy() <= truth) & (truth <= table[f"{name}_high"].to_numpy())
@@ -316,7 +323,7 @@ def _coverage(table: pa.Table, name: str, truth: Float64) -> float:
 def _draw_log(
     impressions: int, world: World, rng: np.random.Generator
 ) -> tuple[pa.Table, dict[str, list[str]], dict[str, Float64]]:
-    """Sessions, their pairs, and the true attractiveness and satisfaction of these."""
+    """Draw sessions, and return them with their pairs and the true parameters of the pairs."""
     count = QUERIES * ADS * impressions // SHOWN
     theta = rng.gamma(2.0, 0.5, (QUERIES, ADS))  # weights, with γ = 1 at the top
     rho = rng.beta(3.0, 5.0, (QUERIES, ADS))
@@ -324,7 +331,7 @@ def _draw_log(
     if world.ads_recur:
         ad = np.argsort(rng.random((QUERIES, SAME_ADS)), axis=1)[:, :ADS]
         theta *= rng.gamma(OWN_ADS, 1 / OWN_ADS, SAME_ADS)[ad]
-    query, shown = (
+    query, ads_on_page = (
         rng.integers(0, QUERIES, count),
         np.argsort(rng.random((count, ADS)), axis=1)[:, :SHOWN],
     )
@@ -336,7 +343,7 @@ def _draw_log(
     if strength is not None:
         f = rng.gamma(strength, 1 / strength, QUERIES)
     weights, satisfactions = (
-        values[query[:, None], shown].ravel() for values in (theta / f[:, None], rho)
+        values[query[:, None], ads_on_page].ravel() for values in (theta / f[:, None], rho)
     )
     click, clicks = ChoicePages(
         "luce",
@@ -349,7 +356,7 @@ def _draw_log(
     ).sample(rng)
     ads = pa.ListArray.from_arrays(
         pa.array(np.arange(count + 1, dtype=np.int32) * SHOWN),
-        pa.array([f"ad{i}" for i in ad[query[:, None], shown].ravel()]),
+        pa.array([f"ad{i}" for i in ad[query[:, None], ads_on_page].ravel()]),
     )
     lists = pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click))
     pairs = {

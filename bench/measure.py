@@ -1,4 +1,4 @@
-"""Run a piece of Python in a process of its own, and measure its time and memory."""
+"""Run Python code in a separate process, and measure its time and memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 WORK = Path(__file__).parent / "work"
 
-# Not ru_maxrss: that of a process that starts another one counts for the other one too.
+# Not ru_maxrss: a process inherits that of the process which started it.
 PEAK = """
 def peak():
     with open("/proc/self/status") as status:
@@ -31,14 +31,14 @@ print(json.dumps([seconds, peak()]))
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Seconds of the code alone, and the peak memory of its whole process in MB."""
+    """The seconds of the code alone, and the peak memory of its whole process in MB."""
 
     seconds: float
     memory: float
 
 
 def measure(code: str, *, setup: str = "", runs: int = 3) -> Measurement:
-    """The fastest of some runs, each in a fresh process; `setup` is not timed."""
+    """Measure the fastest of several runs, each in a new process; `setup` is not timed."""
     results = [_run(TEMPLATE.format(setup=setup, code=code)) for _ in range(runs)]
     return Measurement(
         min(result.seconds for result in results), max(result.memory for result in results)
@@ -46,15 +46,15 @@ def measure(code: str, *, setup: str = "", runs: int = 3) -> Measurement:
 
 
 def _run(program: str) -> Measurement:
-    done = subprocess.run(
+    completed_process = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return Measurement(*json.loads(done.stdout.splitlines()[-1]))
+    if completed_process.returncode:
+        raise RuntimeError(completed_process.stderr)
+    return Measurement(*json.loads(completed_process.stdout.splitlines()[-1]))
 
 
 def print_row(name: str, value: str, limit: str, good: bool) -> bool:
-    """Print a row: what was measured, the value, its limit, and whether it holds."""
+    """Print a row: the title, the value, its limit, and whether the limit holds."""
     print(f"{name:<70} {value:>10}   {limit:<22} {'ok' if good else 'MISSED'}", flush=True)
     return good

@@ -1,8 +1,8 @@
-"""Settings that extend models, on two real logs: log-probability and fit time beside UBM's.
+"""Models and their extensions on two real logs: log-probability, and fit time relative to UBM.
 
-The logs are those of `bench.real`: from the training part to the test part, pages cut to ten and to
-four results, and for TCM to two. Time is of CPU, of a second fit in the same process, so that
-nothing is compiled.
+Models are fitted to the training parts of the logs of `bench.real` and scored on the test parts,
+with pages cut to ten, to four, and (for TCM) to two results. The time is the CPU time of a second
+fit in the same process, so that it includes no compilation.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ ENTRIES: tuple[Entry, ...] = (
         for name in ("gctr", "rctr", "dctr", "icm", "pm", "am", "cm", "dcm", "sdbn", "bbm")
     ),
 )
-TWO_ADS: tuple[Entry, ...] = (  # pages that TCM is for
+TWO_ADS: tuple[Entry, ...] = (  # TCM is a model of pages with two ads
     (UNIT, "ubm", {}),
     ("tcm", "tcm", {}),
     ("scan", "scan", {}),
     ("thcm", "thcm", {}),
     ("luceclick", "luceclick", {}),
 )
-LEAST_LOG_PROB = {  # by log and results of a page
+LEAST_LOG_PROB = {  # by log and page length
     ("ubm, 2 components", "set"): {("yandex", 10): -3.205, ("yandex", 4): -1.892},
     ("dbn per query", "set"): {("yandex", 10): -3.262, ("yandex", 4): -1.901},
     ("scan", "sequence"): {("yandex", 10): -3.72, ("yandex", 4): -2.09},
@@ -60,10 +60,10 @@ WIDTH = 28
 
 
 def main() -> bool:
-    """Print a table for each log and cut; whether every limit holds, or the logs are missing."""
+    """Print a table per log and page length; return whether the limits hold or logs are missing."""
     folder = data_folder()
-    held = [_log(folder / f"{name}.parquet", longest) for longest in (*CUTS, 2) for name in LOGS]
-    return all(held)
+    results = [_log(folder / f"{name}.parquet", longest) for longest in (*CUTS, 2) for name in LOGS]
+    return all(results)
 
 
 def _log(path: Path, longest: int) -> bool:
@@ -74,30 +74,30 @@ def _log(path: Path, longest: int) -> bool:
     heads = ("log P(set)", "log P(sequence)", "CPU s", "times UBM")
     print(f"{'':<{WIDTH}}" + "".join(f"{head:>16}" for head in heads), flush=True)
     parts = part(str(path), "train", longest), part(str(path), "test", longest)
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     for label, name, settings in TWO_ADS if longest == 2 else ENTRIES:
-        found[label] = measure(name, settings, *parts)
-        times = found[label]["seconds"] / found[UNIT]["seconds"]
+        figures[label] = measure(name, settings, *parts)
+        times = figures[label]["seconds"] / figures[UNIT]["seconds"]
         cells = (
-            f"{found[label]['set']:.4f}",
-            f"{found[label]['sequence']:.4f}",
-            f"{found[label]['seconds']:.2f}",
+            f"{figures[label]['set']:.4f}",
+            f"{figures[label]['sequence']:.4f}",
+            f"{figures[label]['seconds']:.2f}",
             f"{times:.1f}",
         )
         print(f"{label:<{WIDTH}}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
     print()
-    return longest == 2 or _check_limits(found, (path.stem, longest))
+    return longest == 2 or _check_limits(figures, (path.stem, longest))
 
 
-def _check_limits(found: dict[str, dict[str, float]], log: tuple[str, int]) -> bool:
+def _check_limits(figures: dict[str, dict[str, float]], log: tuple[str, int]) -> bool:
     good = True
     for (label, figure), floors in LEAST_LOG_PROB.items():
         if log in floors:
-            value, limit = found[label][figure], floors[log]
+            value, limit = figures[label][figure], floors[log]
             row = f"{label}, log P({figure})"
             good &= print_row(row, f"{value:.4f}", f"≥ {limit}", value >= limit)
     for label, limit in MOST_TIMES_UBM.items():
-        times = found[label]["seconds"] / found[UNIT]["seconds"]
+        times = figures[label]["seconds"] / figures[UNIT]["seconds"]
         good &= print_row(f"{label}, times UBM", f"{times:.1f}", f"≤ {limit:g}", times <= limit)
     return good
 
@@ -110,14 +110,16 @@ def measure(name: str, settings: dict[str, Any], train: Any, test: Any) -> dict[
     from reclick import MODELS, OrderTable
     from reclick.engines import as_grouped
 
-    grouped = as_grouped(train)
+    groups = as_grouped(train)
     for _ in range(2):
         start = time.process_time()
-        model = MODELS[name](**settings).fit(grouped)
+        model = MODELS[name](**settings).fit(groups)
         seconds = time.process_time() - start
     sets = model.log_set_prob(test)
-    ordered = model.log_prob(test) if model.ordered else sets + OrderTable.fit(train).log_prob(test)
-    return {"set": sets.mean(), "sequence": ordered.mean(), "seconds": seconds}
+    sequences = (
+        model.log_prob(test) if model.ordered else sets + OrderTable.fit(train).log_prob(test)
+    )
+    return {"set": sets.mean(), "sequence": sequences.mean(), "seconds": seconds}
 
 
 if __name__ == "__main__":

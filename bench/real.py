@@ -1,10 +1,10 @@
-"""Every model on two real logs, from the training part to the test part.
+"""Every model on two real logs, fitted to the training part and scored on the test part.
 
-The logs are not part of the project: they are looked for in $RECLICK_DATA, or in shared/data next
-to the checkout. Pages are cut to their first ten results, then to their first four, and clicks
-beyond are dropped. A model that has no order of clicks gets one from a table learnt on the training
-part (`rc.OrderTable`). Each model runs in a process of its own. LuceClick is then compared with the
-best of its rivals, metric by metric, on the same resamples of the test sessions (`rc.evaluate`).
+The logs are not part of the project: they are searched in $RECLICK_DATA, or in shared/data next to
+the checkout. Pages are cut to their first ten results, then to their first four; clicks below are
+dropped. A model without an order of clicks gets one from a table learnt on the training part
+(`rc.OrderTable`). Each model runs in a separate process. LuceClick is then compared with its best
+rival, metric by metric, on the same resamples of the test sessions (`rc.evaluate`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from bench.measure import print_row
 Float64 = npt.NDArray[np.float64]
 Entry = tuple[str, str, dict[str, Any]]  # label, model, settings
 LOGS = ("yandex", "naver")
-CUTS = (10, 4)  # results that are left of a page
-VARIANTS: tuple[Entry, ...] = (  # besides the defaults of every model
+CUTS = (10, 4)  # page lengths that pages are cut to
+VARIANTS: tuple[Entry, ...] = (  # in addition to every model with its defaults
     ("multiclick normalised", "multiclick", {"variant": "normalised"}),
     ("dbn per query", "dbn", {"initiation": "query", "continuation": "query"}),
 )
@@ -45,7 +45,7 @@ RIVALS = (
     "ccm",
     "dbn",
     "pbm",
-)  # each of the others is the best by some metric
+)  # each of them is the best model by some metric
 FIGURES = ("log_likelihood", "log_set_likelihood", "perplexity", "first_click_accuracy")
 WIDTH = 24
 COLUMNS = (
@@ -55,15 +55,15 @@ COLUMNS = (
 
 
 def main() -> bool:
-    """Print a table for each log and cut; whether every limit holds, or the logs are missing."""
-    held = [
+    """Print a table per log and page length; return whether the limits hold or logs are missing."""
+    results = [
         _log(data_folder() / f"{name}.parquet", longest) for longest in CUTS for name in LOGS
-    ]  # all of them, also after a miss
-    return all(held)
+    ]  # all of them, also if one misses its limit
+    return all(results)
 
 
 def data_folder() -> Path:
-    """Where the logs are looked for."""
+    """The folder of the real logs."""
     return Path(os.environ.get("RECLICK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
@@ -79,39 +79,39 @@ def _log(path: Path, longest: int) -> bool:
 
 
 def table(path: Path, longest: int) -> bool:
-    """Print a row for each model; whether the floors are reached."""
+    """Print a row per model, and return whether every limit holds."""
     from reclick.models import MODELS
 
     print(f"{COLUMNS[0]:<{WIDTH}}" + "".join(f"{head:>16}" for head in COLUMNS[1:]), flush=True)
-    found = {}
+    figures = {}
     entries: list[Entry] = [*((name, name, {}) for name in MODELS), *VARIANTS]
     for label, name, settings in entries:
-        found[label] = _in_own_process(str(path), str(longest), name, json.dumps(settings))
+        figures[label] = _in_own_process(str(path), str(longest), name, json.dumps(settings))
         print(
-            f"{label:<{WIDTH}}" + "".join(f"{cell:>16}" for cell in _cells(found[label])),
+            f"{label:<{WIDTH}}" + "".join(f"{cell:>16}" for cell in _cells(figures[label])),
             flush=True,
         )
     print()
     good = True
     for (name, figure), floor in MIN_LOG_PROB.items() if longest == CUTS[0] else ():
-        value, limit = found[name][figure], floor[path.stem]
+        value, limit = figures[name][figure], floor[path.stem]
         good &= print_row(f"{name}, log P({figure})", f"{value:.4f}", f"≥ {limit}", value >= limit)
     return good
 
 
 def compare_with_rivals(path: Path, longest: int) -> bool:
-    """Compare LuceClick with the best of its rivals.
+    """Compare LuceClick with its best rival by each metric.
 
-    Whether it is ahead in likelihood, and nowhere significantly behind.
+    Return whether it is significantly ahead in likelihood, and nowhere significantly behind.
     """
     good = True
-    for figure, ours, rival, theirs, better, low, high in _in_own_process(
+    for figure, luce_value, rival, rival_value, gain, low, high in _in_own_process(
         str(path), str(longest), "rivals"
     ):
-        name = f"{figure} {ours:.4f}, {rival} {theirs:.4f}"
+        name = f"{figure} {luce_value:.4f}, {rival} {rival_value:.4f}"
         good &= print_row(
             name,
-            f"{better:+.4f}",
+            f"{gain:+.4f}",
             f"{low:+.4f} … {high:+.4f}",
             low > 0 if "likelihood" in figure else high >= 0,
         )
@@ -119,45 +119,45 @@ def compare_with_rivals(path: Path, longest: int) -> bool:
 
 
 def _in_own_process(*arguments: str) -> Any:
-    done = subprocess.run(
+    completed_process = subprocess.run(
         [sys.executable, "-m", "bench.real", *arguments],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    if completed_process.returncode:
+        raise RuntimeError(completed_process.stderr)
+    return json.loads(completed_process.stdout.splitlines()[-1])
 
 
-def _cells(found: dict[str, Any]) -> list[str]:
-    """One row of the table.
+def _cells(row: dict[str, Any]) -> list[str]:
+    """The cells of one row of the table.
 
     Where some test sessions are impossible under the model, their share replaces the mean.
     """
-    figures = [
+    likelihoods = [
         f"−inf ({share:.0%})" if share else f"{value:.4f}"
         for value, share in (
-            (found["set"], found["set_impossible"]),
-            (found["sequence"], found["sequence_impossible"]),
+            (row["set"], row["set_impossible"]),
+            (row["sequence"], row["sequence_impossible"]),
         )
     ]
     scores = [
-        f"{found[key]:.4f}" for key in ("perplexity", "by_position", "conditional", "first_click")
+        f"{row[key]:.4f}" for key in ("perplexity", "by_position", "conditional", "first_click")
     ]
-    loop = ["" if found[key] is None else str(found[key]) for key in ("iterations", "converged")]
-    return [*figures, *scores, f"{found['seconds']:.2f}", *loop, f"{found['memory']:.0f}"]
+    loop = ["" if row[key] is None else str(row[key]) for key in ("iterations", "converged")]
+    return [*likelihoods, *scores, f"{row['seconds']:.2f}", *loop, f"{row['memory']:.0f}"]
 
 
 def measure(path: str, longest: int, name: str, settings: str) -> dict[str, Any]:
-    """Fit one model, its settings being JSON, and score it on the test part."""
+    """Fit one model with settings given as JSON, and score it on the test part."""
     from reclick import MODELS, OrderTable
 
     train, test = part(path, "train", longest), part(path, "test", longest)
-    given = json.loads(settings)
-    MODELS[name](**given).fit(train.slice(0, 50))  # compile, or load what is compiled
+    setting_values = json.loads(settings)
+    MODELS[name](**setting_values).fit(train.slice(0, 50))  # compiles or loads the kernels
     start = time.perf_counter()
-    model = MODELS[name](**given).fit(train)
+    model = MODELS[name](**setting_values).fit(train)
     seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     sets, sequences = model.log_set_prob(test), model.log_prob(test)
@@ -185,33 +185,33 @@ def measure(path: str, longest: int, name: str, settings: str) -> dict[str, Any]
 
 
 def compare(path: str, longest: int) -> list[tuple[str, float, str, float, float, float, float]]:
-    """For each metric: its name, ours, the best rival and its value, the gain and its interval."""
+    """Per metric: name, LuceClick's value, best rival, its value, the gain and its interval."""
     from reclick import evaluate
     from reclick.metrics import SESSION_METRICS
 
-    found = evaluate(RIVALS, part(path, "test", longest), train=part(path, "train", longest))
-    ours, *others = list(found.details["models"])
+    evaluation = evaluate(RIVALS, part(path, "test", longest), train=part(path, "train", longest))
+    luceclick, *rivals = list(evaluation.details["models"])
     rows = []
     for figure in FIGURES:
         sign = 1.0 if SESSION_METRICS[figure].better == "higher" else -1.0
-        better = {
+        signed_values = {
             row["model"]: sign * row["value"]
-            for row in found.scores.to_pylist()
+            for row in evaluation.scores.to_pylist()
             if _overall(row, figure)
         }
-        rival = max(others, key=better.__getitem__)
+        rival = max(rivals, key=signed_values.__getitem__)
         (row,) = (
             row
-            for row in found.differences.to_pylist()
-            if _overall(row, figure) and (row["model"], row["against"]) == (ours, rival)
+            for row in evaluation.differences.to_pylist()
+            if _overall(row, figure) and (row["model"], row["against"]) == (luceclick, rival)
         )
         ends = sorted(sign * row[end] for end in ("low", "high"))
         rows.append(
             (
                 figure,
-                sign * better[ours],
+                sign * signed_values[luceclick],
                 rival,
-                sign * better[rival],
+                sign * signed_values[rival],
                 sign * row["difference"],
                 *ends,
             )
@@ -224,7 +224,7 @@ def _overall(row: dict[str, Any], figure: str) -> bool:
 
 
 def part(path: str, split: str, longest: int) -> Any:
-    """The training or the test part as an Arrow table, pages and clicks cut."""
+    """The training or the test part as an Arrow table, with pages cut to `longest` results."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -236,10 +236,12 @@ def part(path: str, split: str, longest: int) -> Any:
         pc.list_flatten(table["clicks"]),
         pc.list_parent_indices(table["clicks"]).to_numpy(),
     )
-    kept = clicks.to_numpy() <= longest
-    starts = np.concatenate([[0], np.cumsum(np.bincount(session[kept], minlength=len(table)))])
+    is_on_page = clicks.to_numpy() <= longest
+    starts = np.concatenate(
+        [[0], np.cumsum(np.bincount(session[is_on_page], minlength=len(table)))]
+    )
     lists = pa.ListArray.from_arrays(
-        pa.array(starts.astype(np.int32)), clicks.combine_chunks().filter(pa.array(kept))
+        pa.array(starts.astype(np.int32)), clicks.combine_chunks().filter(pa.array(is_on_page))
     )
     return pa.table(
         {"query": table["query"], "ads": pc.list_slice(table["ads"], 0, longest), "clicks": lists}
@@ -248,28 +250,28 @@ def part(path: str, split: str, longest: int) -> Any:
 
 def surprisal(probability: Float64, clicks: list[list[int]]) -> Float64:
     """−log₂ P(what happened at each position) [session, position]; nan beyond the page."""
-    clicked = np.zeros(probability.shape, bool)
+    is_clicked = np.zeros(probability.shape, bool)
     for session, positions in enumerate(clicks):
-        clicked[session, np.asarray(positions, np.int64) - 1] = True
+        is_clicked[session, np.asarray(positions, np.int64) - 1] = True
     with np.errstate(divide="ignore"):
-        return np.asarray(-np.log2(np.where(clicked, probability, 1 - probability)))
+        return np.asarray(-np.log2(np.where(is_clicked, probability, 1 - probability)))
 
 
 def first_hits(probability: Float64, clicks: list[list[int]]) -> Float64:
     """Whether the first click is at the most likely position [session]; nan without a click.
 
-    Of k positions that are tied, each is 1 / k of a hit.
+    If k positions are tied for most likely, each counts as 1 / k of a hit.
     """
-    tied = probability >= np.nanmax(probability, axis=1, keepdims=True) * (1 - 1e-9)
+    is_tied = probability >= np.nanmax(probability, axis=1, keepdims=True) * (1 - 1e-9)
     first = np.array([positions[0] - 1 if positions else 0 for positions in clicks])
-    hits = tied[np.arange(len(clicks)), first] / tied.sum(axis=1)
+    hits = is_tied[np.arange(len(clicks)), first] / is_tied.sum(axis=1)
     return np.where([bool(positions) for positions in clicks], hits, np.nan)
 
 
 if __name__ == "__main__":
-    where, cut, *asked = sys.argv[1:]
-    print(
-        json.dumps(
-            compare(where, int(cut)) if asked == ["rivals"] else measure(where, int(cut), *asked)
-        )
-    )
+    log_path, page_length, *arguments = sys.argv[1:]
+    length = int(page_length)
+    if arguments == ["rivals"]:
+        print(json.dumps(compare(log_path, length)))
+    else:
+        print(json.dumps(measure(log_path, length, *arguments)))

@@ -1,9 +1,9 @@
-"""Random requests to a running service: none may be answered by a 5xx, or otherwise than described.
+"""Random requests to a running service: no answer may be a 5xx or differ from the API description.
 
-They are drawn by schemathesis from the API's own description, in rounds, each with the next seed.
-After each round the counts are written to bench/work/requests-SEED.json, so that a run that was
-stopped goes on where it was, as long as the code of the service is the same. Runs that start from
-other seeds may go on at the same time.
+Schemathesis draws the requests from the OpenAPI description of the service, in rounds, each with
+the next seed. After each round the counts are written to bench/work/requests-SEED.json, so that a
+run that was stopped continues later, as long as the code of the service is the same. Runs with
+different first seeds can run at the same time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bench.measure import WORK, print_row
 from tests.support.random_requests import ask_at_random
 from tests.support.service import run_service, save
 
-ROUND = 4_000  # requests of a round, at most
+ROUND = 4_000  # largest number of requests in a round
 
 
 def main(requests: int = 100_000, seed: int = 1) -> bool:
-    """Ask until there were enough requests, and print how many were answered wrongly."""
+    """Send requests until there are enough, and print how many answers were wrong."""
     path = WORK / f"requests-{seed}.json"
     state = _read_state(path, seed)
     with TemporaryDirectory() as folder:
@@ -33,9 +33,9 @@ def main(requests: int = 100_000, seed: int = 1) -> bool:
         with run_service(*(f"{folder}/{name}" for name in names), "--quiet") as client:
             address = str(client.base_url).rstrip("/")
             while state["asked"] < requests:
-                wanted = max(100, min(ROUND, requests - state["asked"]))
-                asked, problems = ask_at_random(address, wanted, seed=state["seed"])
-                state["asked"] += asked
+                n_requests = max(100, min(ROUND, requests - state["asked"]))
+                n_answers, problems = ask_at_random(address, n_requests, seed=state["seed"])
+                state["asked"] += n_answers
                 state["problems"] += problems
                 state["seed"] += 1
                 _write_state(path, state)
@@ -45,7 +45,10 @@ def main(requests: int = 100_000, seed: int = 1) -> bool:
         print(problem)
     wrong = len(state["problems"])
     return print_row(
-        f"{state['asked']:,} random requests: 5xx or not as described", str(wrong), "0", not wrong
+        f"{state['asked']:,} random requests: answers that are 5xx or not as described",
+        str(wrong),
+        "0",
+        not wrong,
     )
 
 
@@ -58,11 +61,11 @@ def _source() -> str:
 
 
 def _read_state(path: Path, seed: int) -> dict[str, Any]:
-    new: dict[str, Any] = {"source": _source(), "seed": seed, "asked": 0, "problems": []}
+    empty: dict[str, Any] = {"source": _source(), "seed": seed, "asked": 0, "problems": []}
     if not path.exists():
-        return new
-    kept: dict[str, Any] = json.loads(path.read_text())
-    return kept if kept["source"] == new["source"] else new
+        return empty
+    earlier: dict[str, Any] = json.loads(path.read_text())
+    return earlier if earlier["source"] == empty["source"] else empty
 
 
 def _write_state(path: Path, state: dict[str, Any]) -> None:

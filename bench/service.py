@@ -1,7 +1,7 @@
-"""The HTTP service: requests per second, latency, memory, equal answers and model swaps.
+"""The HTTP service: requests per second, latency, memory, correct answers, and model swaps.
 
-The load comes from a second process over loopback, bounded in count and time. On a busy machine the
-rates are lower bounds; the CPU seconds of the service per request are printed beside them.
+A second process sends the load over loopback for a limited time. On a busy machine the rates are
+lower bounds; the CPU seconds of the service per request are printed next to them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.measure import print_row
 from reclick.runtime import artifact
 from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
 
-LEAST_RATES = {1: 1_500, 500: 60_000}  # pages per second, by pages per request; one must hold
+LEAST_RATES = {1: 1_500, 500: 60_000}  # pages per request → pages per second; one of them must hold
 JSON = "application/json"
 WARM_UP, FAST_SECONDS = 2.0, 10.0
 MEGABYTE = 1 << 20
@@ -35,7 +35,7 @@ SWAPS = 200
 
 
 class Load(NamedTuple):
-    """What a load client saw."""
+    """What the load client measured."""
 
     requests: int
     seconds: float
@@ -44,7 +44,7 @@ class Load(NamedTuple):
 
 
 def main(minutes: float = 10.0) -> bool:
-    """Print each figure beside its limit; `minutes` is the length of the load."""
+    """Print each figure with its limit; `minutes` is how long the service is under load."""
     print(f"\nService: one worker, pages of 4 ads, {CONNECTIONS} connections over loopback\n")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -69,7 +69,7 @@ def _pages(model: Any) -> list[dict[str, Any]]:
 
 
 def _serve(folder: Path, *options: str) -> tuple[Any, int]:
-    """A running service and its port."""
+    """Start a service; returns its process and port."""
     process = subprocess.Popen(
         [sys.executable, "-m", "reclick", "serve", str(folder), "--port", "0", "--quiet", *options],
         stdout=subprocess.PIPE,
@@ -94,24 +94,24 @@ async def _get(port: int, path: str) -> bytes:
 
 
 def _requests(pages: list[dict[str, Any]], batch: int) -> list[bytes]:
-    """Whole requests, as they go over the line: JSON of one page, or Arrow batches."""
-    made = []
+    """The bytes of whole HTTP requests: JSON of one page, or Arrow batches of pages."""
+    requests = []
     for i in range(50):
-        chosen = [pages[(i * 7 + j) % len(pages)] for j in range(batch)]
+        pages_in_request = [pages[(i * 7 + j) % len(pages)] for j in range(batch)]
         if batch == 1:
-            path, kind, body = "/v1/predict", JSON, json.dumps({"pages": chosen})
+            path, kind, body = "/v1/predict", JSON, json.dumps({"pages": pages_in_request})
             content = body.encode()
         else:
             path, kind = "/v1/predict?top=0", ARROW_STREAM
-            columns = {name: [page[name] for page in chosen] for name in ("query", "ads")}
+            columns = {name: [page[name] for page in pages_in_request] for name in ("query", "ads")}
             content = write_stream(pa.record_batch(columns))
         head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\n"
-        made.append(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
-    return made
+        requests.append(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+    return requests
 
 
 def _run_load(port: int, requests: list[bytes], rate: float | None, seconds: float) -> Load:
-    """Ask from a process of its own for some seconds, as fast as possible or at a rate."""
+    """Send requests from a separate process for some seconds, as fast as possible or at a rate."""
     with mp.get_context("spawn").Pool(1) as pool:
         return Load(*pool.apply(_load_process, (port, requests, rate, seconds)))
 
@@ -138,7 +138,7 @@ async def _ask_for(
                 due = start + (number + i * CONNECTIONS) / rate
                 if due > now:
                     await asyncio.sleep(due - now)
-                now = max(due, start)  # a late request has waited since it was due
+                now = max(due, start)  # latency counts from when the request was due
             writer.write(requests[(number + i) % len(requests)])
             status, _ = await _read_answer(reader)
             failures += status != 200
@@ -147,8 +147,8 @@ async def _ask_for(
         writer.close()
 
     await asyncio.gather(*(ask_on_one_connection(number) for number in range(CONNECTIONS)))
-    passed = time.perf_counter() - start
-    return len(latencies), passed, float(np.quantile(latencies, 0.99)), failures
+    duration = time.perf_counter() - start
+    return len(latencies), duration, float(np.quantile(latencies, 0.99)), failures
 
 
 async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
@@ -159,19 +159,19 @@ async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 def _judge_load(folder: Path, model: Any, pages: list[dict[str, Any]], seconds: float) -> bool:
-    """The highest rates, then a soak at half of each: latency, failures and memory."""
+    """Measure the highest rates, then latency, failures and memory at half of each rate."""
     model.save(folder / "load")
     process, port = _serve(folder / "load")
     try:
         requests = {batch: _requests(pages, batch) for batch in LEAST_RATES}
-        for each in requests.values():
-            _run_load(port, each, None, WARM_UP)
+        for batch_requests in requests.values():
+            _run_load(port, batch_requests, None, WARM_UP)
         rates = {batch: _find_rate(process.pid, port, requests[batch]) for batch in requests}
         fast = [
             print_row(
                 f"pages/s in requests of {batch} (CPU {cpu * 1e3:.2f} ms per request)",
                 f"{rate * batch:,.0f}",
-                f"≥ {LEAST_RATES[batch]:,}, or the other",
+                f"≥ {LEAST_RATES[batch]:,}, or the other limit",
                 rate * batch >= LEAST_RATES[batch],
             )
             for batch, (rate, cpu) in rates.items()
@@ -179,16 +179,16 @@ def _judge_load(folder: Path, model: Any, pages: list[dict[str, Any]], seconds: 
         good = [any(fast), _judge_answers(port, folder / "load", pages)]
         memory = psutil.Process(process.pid).memory_info().rss / MEGABYTE
         for batch, (rate, _) in rates.items():
-            half = _run_load(port, requests[batch], rate / 2, seconds / len(rates))
-            what = f"{half.seconds:.0f} s at half that rate, {half.requests:,} requests of {batch}"
-            print_row(f"{what}: p99", f"{half.p99 * 1e3:.1f} ms", "≤ 20 ms", half.p99 <= 0.02)
+            soak = _run_load(port, requests[batch], rate / 2, seconds / len(rates))
+            what = f"{soak.seconds:.0f} s at half that rate, {soak.requests:,} requests of {batch}"
+            print_row(f"{what}: p99", f"{soak.p99 * 1e3:.1f} ms", "≤ 20 ms", soak.p99 <= 0.02)
             good += [
-                half.p99 <= 0.02,
-                print_row("failures", str(half.failures), "0", half.failures == 0),
+                soak.p99 <= 0.02,
+                print_row("failures", str(soak.failures), "0", soak.failures == 0),
             ]
         after = psutil.Process(process.pid).memory_info().rss / MEGABYTE
-        grown = f"{memory:.0f} → {after:.0f} MB"
-        good.append(print_row("memory", grown, "≤ 30 MB more", after - memory <= 30))
+        memory_change = f"{memory:.0f} → {after:.0f} MB"
+        good.append(print_row("memory", memory_change, "≤ 30 MB more", after - memory <= 30))
     finally:
         process.terminate()
         process.wait(60)
@@ -196,24 +196,31 @@ def _judge_load(folder: Path, model: Any, pages: list[dict[str, Any]], seconds: 
 
 
 def _judge_answers(port: int, folder: Path, pages: list[dict[str, Any]]) -> bool:
-    """Whether JSON, page by page and in batches, and Arrow answer as the loaded model does."""
+    """Check that answers as JSON (page by page, all pages) and Arrow are those of `rc.load`."""
     model = rc.load(folder)
     columns = {name: [page[name] for page in pages] for name in ("query", "ads")}
     batch = pa.record_batch(columns)
-    own = rc.Predictor(model, next_click=True, satisfaction=model.satisfaction)(batch)
+    prediction = rc.Predictor(model, next_click=True, satisfaction=model.satisfaction)(batch)
     names = ["click_prob", "expected_clicks", "next_click_prob", "end_prob", "satisfaction_prob"]
-    expected = own.select(names).to_pylist()
-    alone = [page for each in pages for page in _post(port, JSON, json.dumps({"pages": [each]}))]
-    together = _post(port, JSON, json.dumps({"pages": pages}))
+    expected = prediction.select(names).to_pylist()
+    single_answers = [
+        page
+        for request_page in pages
+        for page in _post(port, JSON, json.dumps({"pages": [request_page]}))
+    ]
+    joint_answers = _post(port, JSON, json.dumps({"pages": pages}))
     arrow = read_stream(_post(port, ARROW_STREAM, write_stream(batch)))
     wrong = sum(
         {name: page[name] for name in names} != right
-        for answers in (alone, together)
+        for answers in (single_answers, joint_answers)
         for page, right in zip(answers, expected, strict=True)
     )
-    wrong += not arrow.equals(own)
+    wrong += not arrow.equals(prediction)
     return print_row(
-        f"{2 * len(pages)} JSON answers and Arrow not as rc.load's", f"{wrong}", "0", not wrong
+        f"{2 * len(pages)} JSON answers and Arrow: differences from rc.load",
+        f"{wrong}",
+        "0",
+        not wrong,
     )
 
 
@@ -221,12 +228,12 @@ def _post(port: int, kind: str, body: str | bytes) -> Any:
     content = body.encode() if isinstance(body, str) else body
     request = Request(f"http://127.0.0.1:{port}/v1/predict", content, {"content-type": kind})
     with urlopen(request, timeout=60) as answer:  # noqa: S310
-        got = answer.read()
-    return got if kind == ARROW_STREAM else json.loads(got)["pages"]
+        reply = answer.read()
+    return reply if kind == ARROW_STREAM else json.loads(reply)["pages"]
 
 
 def _find_rate(pid: int, port: int, requests: list[bytes]) -> tuple[float, float]:
-    """The highest rate, and the CPU seconds of the service per request."""
+    """Measure the highest rate, and the CPU seconds of the service per request."""
     service = psutil.Process(pid)
     before = sum(service.cpu_times()[:2])
     load = _run_load(port, requests, None, FAST_SECONDS)
@@ -236,49 +243,50 @@ def _find_rate(pid: int, port: int, requests: list[bytes]) -> tuple[float, float
 
 
 def _judge_swaps(folder: Path, models: list[Any], pages: list[dict[str, Any]]) -> bool:
-    """Replace the model again and again under load: every answer must be of one whole version."""
+    """Replace the model repeatedly under load: each answer must come from exactly one version."""
     target = folder / "swaps"
     versions = {}
     for model in models:
         model.save(target)
-        chosen = pages[:20]
-        table = {name: [page[name] for page in chosen] for name in ("query", "ads")}
+        pages_to_ask = pages[:20]
+        table = {name: [page[name] for page in pages_to_ask] for name in ("query", "ads")}
         versions[artifact.fingerprint(target)[:12]] = rc.load(target).click_prob(table).tolist()
     process, port = _serve(target, "--watch-seconds", "0.1")
     body = json.dumps({"pages": pages[:20], "top": 0}).encode()
     head = "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     head += f"content-length: {len(body)}\r\n\r\n"
-    wrong = asked = 0
-    seen: set[str] = set()
+    wrong = n_answers = 0
+    versions_seen: set[str] = set()
 
     async def ask() -> None:
-        nonlocal wrong, asked
+        nonlocal wrong, n_answers
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while not done.is_set():
+        while not swaps_over.is_set():
             writer.write(head.encode() + body)
             status, content = await _read_answer(reader)
-            asked += 1
+            n_answers += 1
             answer = json.loads(content) if status == 200 else {}
             expected = versions.get(answer.get("version", ""))
-            got = [page["click_prob"] for page in answer.get("pages", [])]
-            wrong += got != expected
-            seen.add(answer.get("version", ""))
+            click_prob = [page["click_prob"] for page in answer.get("pages", [])]
+            wrong += click_prob != expected
+            versions_seen.add(answer.get("version", ""))
         writer.close()
 
     async def swap() -> None:
         for turn in range(SWAPS):
             await asyncio.to_thread(models[turn % 2].save, target, overwrite=True)
             await asyncio.sleep(0.15)
-        done.set()
+        swaps_over.set()
 
     async def run() -> None:
         await asyncio.gather(swap(), *(ask() for _ in range(4)))
 
-    done = asyncio.Event()
+    swaps_over = asyncio.Event()
     try:
         asyncio.run(run())
     finally:
         process.terminate()
         process.wait(60)
-    name = f"{SWAPS} swaps, {asked:,} answers, {len(seen)} versions seen: mixed or failed"
-    return print_row(name, str(wrong), "0", wrong == 0 and len(seen) == 2)
+    counts = f"{SWAPS} swaps, {n_answers:,} answers, {len(versions_seen)} versions"
+    name = f"{counts}: mixed or failed answers"
+    return print_row(name, str(wrong), "0", wrong == 0 and len(versions_seen) == 2)

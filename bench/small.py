@@ -1,8 +1,9 @@
 """LuceClick on small logs: 300, 1,000 and 3,000 sessions of the training parts of two real logs.
 
-The logs are those of `bench.real`, whose test parts are not read here. LuceClick with its defaults
-is compared with the best of its rivals on other sessions, metric by metric. It may nowhere be
-significantly behind in likelihood, or in perplexity over all positions. First clicks are printed.
+The logs are those of `bench.real`; their test parts are not used here. LuceClick with its defaults
+is compared with its best rival on other sessions, metric by metric. It must not be significantly
+behind in likelihood or in the perplexity over all positions. The accuracy of first clicks has no
+limit.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from bench.measure import print_row
 from bench.real import CUTS, LOGS, data_folder, first_hits, part, surprisal
 from reclick.data.batch import Float64
 
-SIZES, DRAWS, TEST_SESSIONS = (300, 1_000, 3_000), 3, 6_000  # of training; samples; of test
+SIZES, DRAWS, TEST_SESSIONS = (
+    (300, 1_000, 3_000),
+    3,
+    6_000,
+)  # training sessions; samples; test sessions
 RIVALS = ("ubm", "bbm", "ccm", "dbn", "dcm", "pbm", "thcm")
 HIGHER, WITHOUT_LIMIT = (
     {"in order": True, "click set": True, "perplexity": False, "first click": True},
@@ -26,11 +31,11 @@ HIGHER, WITHOUT_LIMIT = (
 
 
 def main() -> bool:
-    """Print a row for each log, size and metric; whether every limit holds, or logs are missing."""
-    held = [
+    """Print a row per log, size and metric; return whether the limits hold or logs are missing."""
+    results = [
         _log(data_folder() / f"{name}.parquet", longest) for longest, name in product(CUTS, LOGS)
     ]
-    return all(held)
+    return all(results)
 
 
 def _log(path: Path, longest: int) -> bool:
@@ -45,14 +50,14 @@ def _log(path: Path, longest: int) -> bool:
         "rivals, and the difference with its standard error\n"
     )
     log = part(str(path), "train", longest)
-    held = [_size(log, size, path.stem) for size in SIZES]
-    return all(held)
+    results = [_size(log, size, path.stem) for size in SIZES]
+    return all(results)
 
 
 def _size(log: Any, size: int, name: str) -> bool:
-    """One size of log: figures of all draws together."""
+    """Compare models on logs of one size, over all samples together."""
     draws = [np.random.default_rng(seed).permutation(len(log)) for seed in range(DRAWS)]
-    scored = {
+    figures_by_model = {
         model: [
             _score_model(model, log.take(d[:size]), log.take(d[size : size + TEST_SESSIONS]))
             for d in draws
@@ -62,36 +67,36 @@ def _size(log: Any, size: int, name: str) -> bool:
     good = True
     for figure, higher in HIGHER.items():
         values = {
-            model: np.concatenate([each[figure] for each in found])
-            for model, found in scored.items()
+            model: np.concatenate([draw_figures[figure] for draw_figures in figures_of_draws])
+            for model, figures_of_draws in figures_by_model.items()
         }
         values = {
-            model: each if higher else -each
-            for model, each in values.items()
-            if not np.isneginf(each).any()
+            model: figures if higher else -figures
+            for model, figures in values.items()
+            if not np.isneginf(figures).any()
         }
-        ours = values.pop("luceclick")
+        luce_values = values.pop("luceclick")
         rival = max(values, key=lambda model: float(np.nanmean(values[model])))
-        gain = (ours - values[rival])[~np.isnan(ours)]
+        gain = (luce_values - values[rival])[~np.isnan(luce_values)]
         error = float(gain.std() / np.sqrt(len(gain)))
-        means = _format_mean(ours, higher), _format_mean(values[rival], higher)
+        means = _format_mean(luce_values, higher), _format_mean(values[rival], higher)
         row = f"{name} {size:,}, {figure} {means[0]}, {rival} {means[1]}"
-        limit, held = (
+        limit, is_within_limit = (
             ("(no limit)", True)
             if figure == WITHOUT_LIMIT
             else ("≥ −2 errors", gain.mean() >= -2 * error)
         )
-        good &= print_row(row, f"{gain.mean():+.4f} ± {error:.4f}", limit, held)
+        good &= print_row(row, f"{gain.mean():+.4f} ± {error:.4f}", limit, is_within_limit)
     return good
 
 
 def _format_mean(values: Float64, higher: bool) -> str:
-    """A mean; bits as a perplexity."""
+    """Format a mean; a mean of bits is shown as a perplexity."""
     return f"{np.nanmean(values):.4f}" if higher else f"{2 ** -np.nanmean(values):.4f}"
 
 
 def _score_model(name: str, train: Any, test: Any) -> dict[str, Float64]:
-    """Every metric of each test session; of perplexity, the bits per position."""
+    """Every metric of each test session; for perplexity, the bits per position."""
     from reclick.models import MODELS
 
     model, clicks = MODELS[name]().fit(train), test["clicks"].to_pylist()

@@ -1,10 +1,10 @@
-"""How many files of reclick run at least one function during a command.
+"""How many files of reclick execute at least one function during a command.
 
 `python -m bench trace_files` simulates a small log and traces `reclick fit --model ubm` and
-`reclick evaluate` (seven models with ad text and labels, and three models without; report as
-HTML), each in a process of its own. Module bodies, class bodies and whatever runs while a module
-is being imported do not count; neither do kernels, which are machine code. It traces the `reclick`
-that this Python imports.
+`reclick evaluate` (seven models with ad text and labels, and three models without; report as HTML),
+each in a separate process. Module bodies, class bodies and code that runs during an import do not
+count; neither do kernels, which are machine code. The traced `reclick` is the one that this Python
+imports.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def find_package() -> Path:
 
 
 class Tracer:
-    """A profile function that notes the files of the package whose functions run."""
+    """A profile function that records the files of the package whose functions run."""
 
     def __init__(self, package: Path) -> None:
         self.prefix = f"{package}/"
@@ -47,7 +47,7 @@ class Tracer:
         self.counted_codes: set[CodeType] = set()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Note one call."""
+        """Record one call."""
         code = frame.f_code
         if event != "call" or code in self.counted_codes:
             return
@@ -64,7 +64,7 @@ class Tracer:
 
 
 def is_importing(frame: FrameType) -> bool:
-    """Whether an import is under way below this frame."""
+    """Whether an import is one of the callers of this frame."""
     caller = frame.f_back
     while caller is not None:
         if caller.f_code.co_filename == IMPORT_MACHINERY:
@@ -74,7 +74,7 @@ def is_importing(frame: FrameType) -> bool:
 
 
 def trace_command(target: Path, arguments: list[str]) -> None:
-    """Run one command of reclick in this process, and write the files as JSON."""
+    """Run one command of reclick in this process, and write the names of the files as JSON."""
     tracer = Tracer(find_package())
     sys.argv = ["reclick", *arguments]
     threading.setprofile(tracer)
@@ -88,17 +88,17 @@ def trace_command(target: Path, arguments: list[str]) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
     modules = [sys.modules[name] for name in sys.modules if name.split(".")[0] == "reclick"]
-    imported = {str(module.__file__).removeprefix(tracer.prefix) for module in modules}
+    imported_files = {str(module.__file__).removeprefix(tracer.prefix) for module in modules}
     sets = {
         "ran": tracer.files,
         "only_in_imports": tracer.files_in_imports - tracer.files,
-        "imported": imported,
+        "imported": imported_files,
     }
     target.write_text(json.dumps({name: sorted(files) for name, files in sets.items()}))
 
 
 def trace_apart(folder: Path, arguments: list[str]) -> dict[str, list[str]]:
-    """Trace one command in a process of its own."""
+    """Trace one command in a separate process."""
     target = folder / "files.json"
     command = [sys.executable, "-m", "bench.trace_files", str(target), *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -107,7 +107,7 @@ def trace_apart(folder: Path, arguments: list[str]) -> dict[str, list[str]]:
 
 
 def report_files(title: str, files: dict[str, list[str]]) -> str:
-    """The numbers of a command, and its files."""
+    """The number of files of a command, and their names."""
     numbers = (
         f"{title}: {len(files['ran'])} files ran a function "
         f"({len(files['imported'])} modules imported; "
@@ -117,7 +117,7 @@ def report_files(title: str, files: dict[str, list[str]]) -> str:
 
 
 def main() -> bool:
-    """Print the files of each command; whether every limit holds."""
+    """Print the files of each command, and return whether every limit holds."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         logs = folder / "logs"
@@ -131,7 +131,7 @@ def main() -> bool:
         labels = ["--ads", str(logs / "ads.parquet"), "--labels", str(logs / "labels.parquet")]
         many = [*evaluate, *labels, "--models", MODELS, "--to", str(folder / "many")]
         few = [*evaluate, "--models", FEW_MODELS, "--to", str(folder / "few")]
-        traced = {
+        files_by_command = {
             "reclick fit LOG --model ubm": trace_apart(folder, fit),
             f"reclick evaluate --ads --labels --models {MODELS}": trace_apart(folder, many),
             f"reclick evaluate --models {FEW_MODELS}": trace_apart(folder, few),
@@ -139,17 +139,17 @@ def main() -> bool:
         if not all((folder / name / "report.html").exists() for name in ("many", "few")):
             sys.exit("An evaluation wrote no HTML report.")
     print("\nFiles of reclick in which a function runs during a command\n")
-    for title, files in traced.items():
+    for title, files in files_by_command.items():
         print(f"{report_files(title, files)}\n")
     total = len(list(find_package().rglob("*.py")))
-    fit_files, evaluate_files, _ = (len(files["ran"]) for files in traced.values())
+    fit_files, evaluate_files, _ = (len(files["ran"]) for files in files_by_command.values())
     rows = (
-        ("files in all", total, MAX_FILES),
+        ("files in total", total, MAX_FILES),
         ("reclick fit --model ubm", fit_files, MAX_FIT),
         ("reclick evaluate, seven models with text and labels", evaluate_files, MAX_EVALUATE),
     )
-    held = [print_row(what, f"{n}", f"≤ {limit}", n <= limit) for what, n, limit in rows]
-    return all(held)
+    results = [print_row(what, f"{n}", f"≤ {limit}", n <= limit) for what, n, limit in rows]
+    return all(results)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Converting a generated log of User Behavior Insights of 5 GB: speed, memory, pages and clicks.
+"""Converting a generated User Behavior Insights log of 5 GB: speed, memory, pages and clicks.
 
-RECLICK_UBI_GB=0.2 generates and converts a smaller one.
+With RECLICK_UBI_GB=0.2 the log has 0.2 GB.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from bench.measure import WORK, measure, print_row
 
 QUERIES, POOL, PAGE = 200_000, 24, 10  # POOL: ads that compete for a query
-CHUNK = 20_000  # pages made at a time
-CLICKED, CLICKED_AGAIN, KEYLESS = 0.35, 0.15, 0.01  # share of pages; of those; of events
+CHUNK = 20_000  # pages generated at a time
+CLICKED, CLICKED_AGAIN, KEYLESS = 0.35, 0.15, 0.01  # shares: of pages; of clicked pages; of events
 WARM = """
 import reclick as rc
 small = {{"query": ["q"], "ads": [["a"]], "clicks": [[1]]}}
@@ -29,39 +29,49 @@ rc.convert(small, {to!r})  # loads the compiled kernels
 
 
 def main() -> bool:
-    """Print the table; whether every limit holds."""
+    """Print the table, and return whether every limit holds."""
     size = float(os.environ.get("RECLICK_UBI_GB", "5"))
     folder = WORK / f"ubi-{size:g}"
-    made = _generate_log(folder, int(size * 1e9))
+    generated = _generate_log(folder, int(size * 1e9))
     to = WORK / "ubi-sessions.parquet"
     print(
-        f"\nUBI: {made.events / 1e6:.1f} M events, {made.pages / 1e6:.2f} M pages of {PAGE}, "
-        f"{size:g} GB of JSON lines\n"
+        f"\nUBI: {generated.events / 1e6:.1f} M events, {generated.pages / 1e6:.2f} M pages of "
+        f"{PAGE}, {size:g} GB of JSON lines\n"
     )
-    took = measure(
+    conversion = measure(
         f"rc.convert({str(folder / '*.ndjson')!r}, {str(to)!r}, format='ubi')",
         setup=WARM.format(to=str(to)),
         runs=1,
     )
     pages, clicks = _count(to)
     to.unlink()
-    speed = made.events / took.seconds
+    rate = generated.events / conversion.seconds
     return all(
         [
-            print_row("events per second", f"{speed:,.0f}", "≥ 300,000", speed >= 300_000),
-            print_row("seconds", f"{took.seconds:,.1f}", "", True),
-            print_row("peak memory", f"{took.memory:,.0f} MB", "≤ 1,000 MB", took.memory <= 1_000),
+            print_row("events per second", f"{rate:,.0f}", "≥ 300,000", rate >= 300_000),
+            print_row("seconds", f"{conversion.seconds:,.1f}", "", True),
             print_row(
-                "sessions made", f"{pages:,}", f"= {made.pages:,} pages", pages == made.pages
+                "peak memory",
+                f"{conversion.memory:,.0f} MB",
+                "≤ 1,000 MB",
+                conversion.memory <= 1_000,
             ),
-            print_row("clicks", f"{clicks:,}", f"= {made.clicks:,}", clicks == made.clicks),
+            print_row(
+                "sessions written",
+                f"{pages:,}",
+                f"= {generated.pages:,} pages",
+                pages == generated.pages,
+            ),
+            print_row(
+                "clicks", f"{clicks:,}", f"= {generated.clicks:,}", clicks == generated.clicks
+            ),
         ]
     )
 
 
 @dataclass
 class GeneratedLog:
-    """What a generated log holds; events are all its lines, queries among them."""
+    """The contents of a generated log; events are all its lines, including queries."""
 
     events: int = 0
     pages: int = 0
@@ -70,76 +80,81 @@ class GeneratedLog:
 
 
 def _generate_log(folder: Path, size: int) -> GeneratedLog:
-    """Write queries.ndjson and events.ndjson, unless they are there already."""
-    known = folder / "made.json"
-    if known.exists():
-        return GeneratedLog(**json.loads(known.read_text()))
+    """Write queries.ndjson and events.ndjson, unless they exist already."""
+    summary_path = folder / "made.json"
+    if summary_path.exists():
+        return GeneratedLog(**json.loads(summary_path.read_text()))
     folder.mkdir(parents=True, exist_ok=True)
-    rng, made = np.random.default_rng(6), GeneratedLog()
+    rng, generated = np.random.default_rng(6), GeneratedLog()
     with (
         (folder / "queries.ndjson").open("wb") as queries,
         (folder / "events.ndjson").open("wb") as events,
     ):
-        while made.size < size:
-            _write_chunk(rng, made, queries, events)
-    known.write_text(json.dumps(made.__dict__))
-    return made
+        while generated.size < size:
+            _write_chunk(rng, generated, queries, events)
+    summary_path.write_text(json.dumps(generated.__dict__))
+    return generated
 
 
 def _write_chunk(
-    rng: np.random.Generator, made: GeneratedLog, queries: IO[bytes], events: IO[bytes]
+    rng: np.random.Generator, generated: GeneratedLog, queries: IO[bytes], events: IO[bytes]
 ) -> None:
     weights = np.cumsum(1 / np.arange(1, QUERIES + 1))
     query = np.searchsorted(weights, rng.random(CHUNK) * weights[-1])
     ad = (
         query[:, None] * POOL + (rng.integers(0, POOL, CHUNK)[:, None] + np.arange(PAGE)) % POOL
     )  # [page, slot]
-    start = 1_717_236_000_000 + made.pages * 50 + rng.integers(0, 1_000_000, CHUNK)
+    start = 1_717_236_000_000 + generated.pages * 50 + rng.integers(0, 1_000_000, CHUNK)
     ids = {
         "key": _uuids(rng),
         "user": _uuids(rng),
         "session": _uuids(rng),
         "query": _words("query words ", query),
     }
-    made.size += _write(queries, _query_lines(ids, start, _words("product-", ad.ravel())))
+    generated.size += _write(queries, _query_lines(ids, start, _words("product-", ad.ravel())))
     page, slot, time, action = _events(rng, start)
     order = np.argsort(time, kind="stable")
     keyless = rng.random(len(order)) < KEYLESS * (action[order] == "view")
     lines = _event_lines(
         ids, page[order], ad[page, slot][order], slot[order], time[order], action[order], keyless
     )
-    made.size += _write(events, lines)
-    made.events, made.pages = made.events + CHUNK + len(lines), made.pages + CHUNK
-    made.clicks += int((action == "click").sum())
+    generated.size += _write(events, lines)
+    generated.events, generated.pages = (
+        generated.events + CHUNK + len(lines),
+        generated.pages + CHUNK,
+    )
+    generated.clicks += int((action == "click").sum())
 
 
 def _events(
     rng: np.random.Generator, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Page, slot from 0, time and action of each event.
+    """The page, the slot (from 0), the time and the action of each event.
 
-    Every ad is shown, some are clicked and then viewed.
+    Every ad has an impression event; some ads are clicked and then viewed.
     """
     page, slot = np.repeat(np.arange(CHUNK), PAGE), np.tile(np.arange(PAGE), CHUNK)
-    clicked = np.flatnonzero(rng.random(CHUNK) < CLICKED)
-    again = rng.random(len(clicked)) < CLICKED_AGAIN
-    clicks = np.concatenate([clicked, clicked[again]])
-    at = (rng.random(len(clicked)) ** 2 * PAGE).astype(np.int64)
-    at = np.concatenate([at, (at[again] + rng.integers(1, PAGE, again.sum())) % PAGE])
-    when = start[clicks] + 3000 + rng.integers(0, 60_000, len(clicks))
+    clicked_pages = np.flatnonzero(rng.random(CHUNK) < CLICKED)
+    has_second_click = rng.random(len(clicked_pages)) < CLICKED_AGAIN
+    clicks = np.concatenate([clicked_pages, clicked_pages[has_second_click]])
+    at = (rng.random(len(clicked_pages)) ** 2 * PAGE).astype(np.int64)
+    at = np.concatenate(
+        [at, (at[has_second_click] + rng.integers(1, PAGE, has_second_click.sum())) % PAGE]
+    )
+    click_time = start[clicks] + 3000 + rng.integers(0, 60_000, len(clicks))
     action = np.repeat(["impression", "click", "view"], [len(page), len(clicks), len(clicks)])
     return (
         np.concatenate([page, clicks, clicks]),
         np.concatenate([slot, at, at]),
-        np.concatenate([start[page] + 20 * slot, when, when + 900]),
+        np.concatenate([start[page] + 20 * slot, click_time, click_time + 900]),
         action,
     )
 
 
 def _query_lines(ids: dict[str, pa.Array], start: np.ndarray, ads: pa.Array) -> pa.Array:
-    quoted = pc.binary_join_element_wise('"', ads, '"', "")
+    quoted_ads = pc.binary_join_element_wise('"', ads, '"', "")
     hits = pc.binary_join(
-        pa.ListArray.from_arrays(np.arange(0, len(ads) + 1, PAGE, dtype=np.int32), quoted), ","
+        pa.ListArray.from_arrays(np.arange(0, len(ads) + 1, PAGE, dtype=np.int32), quoted_ads), ","
     )
     return _join_text(
         '{"application":"shop","query_id":"', ids["key"],
@@ -162,10 +177,12 @@ def _event_lines(
     key, user, session, query = (
         ids[name].take(pa.array(page)) for name in ("key", "user", "session", "query")
     )
-    keyed = pc.if_else(pa.array(keyless), "null", pc.binary_join_element_wise('"', key, '"', ""))
+    quoted_keys = pc.if_else(
+        pa.array(keyless), "null", pc.binary_join_element_wise('"', key, '"', "")
+    )
     return _join_text(
         '{"application":"shop","action_name":"', pa.array(action),
-        '","query_id":', keyed,
+        '","query_id":', quoted_keys,
         ',"session_id":"', session,
         '","client_id":"', user,
         '","timestamp":"', _times(time),
@@ -188,8 +205,8 @@ def _times(millis: np.ndarray) -> pa.Array:
 
 def _uuids(rng: np.random.Generator) -> pa.Array:
     digits = np.frombuffer(rng.bytes(16 * CHUNK).hex().encode(), np.uint8).reshape(CHUNK, 32)
-    dashed = np.insert(digits, [8, 12, 16, 20], ord("-"), axis=1)
-    return pa.array(dashed.view("S36").ravel()).cast(pa.string())
+    uuid_digits = np.insert(digits, [8, 12, 16, 20], ord("-"), axis=1)
+    return pa.array(uuid_digits.view("S36").ravel()).cast(pa.string())
 
 
 def _words(prefix: str, codes: np.ndarray) -> pa.Array:
@@ -199,7 +216,7 @@ def _words(prefix: str, codes: np.ndarray) -> pa.Array:
 
 
 def _write(file: IO[bytes], lines: pa.Array) -> int:
-    """Write the text of an array as it lies in memory."""
+    """Write the text buffer of an array without copying it."""
     start, end = np.frombuffer(lines.buffers()[1], np.int32)[
         [lines.offset, lines.offset + len(lines)]
     ]

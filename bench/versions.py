@@ -1,9 +1,9 @@
-"""CPU seconds of counting, predicting and loading, of those of another checkout.
+"""CPU seconds of counting, predicting and loading, relative to another checkout.
 
-`python -m bench versions --beside CHECKOUT` runs each job with our sources and with those of the
-other checkout, which has an environment of its own in `.venv`. Each writes the folders that it
-loads. The two take turns in fresh processes, which first do the job on a small log, and the
-quickest of all runs counts, as a busy machine makes some of them slower.
+`python -m bench versions --beside CHECKOUT` runs each job with the sources of this checkout and of
+the other one, which must have its own environment in `.venv`. Each checkout writes the folders that
+it loads. The two alternate, in new processes that first do the job on a small log. The fastest run
+counts, because other work on the machine makes some runs slower.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bench.biglogs import write_log
 from bench.measure import WORK, print_row
 
 SESSIONS, PAGES = 2_000_000, 500_000
-ROUNDS = 7  # processes of each version
-RUNS = 3  # of a job in each process
+ROUNDS = 7  # processes per checkout
+RUNS = 3  # runs of a job per process
 LIMIT = 1.03
 SAVE = "rc.count(rc.read_sessions({log})).save({counts}); rc.MultiClick().fit({log}).save({model})"
-JOBS = {  # what is timed; and before it, what is not
+JOBS = {  # the code that is timed, and the code that runs before it
     "count": ("rc.count(rc.read_sessions({log}))", "rc.count(rc.read_sessions({small}))"),
     "predict": (
         "rc.predict(model, {pages}, {to}, top=0)",
@@ -36,52 +36,58 @@ import json, time, reclick as rc
 {before}
 cpu, wall = [], []
 for _ in range({runs}):
-    start, started = time.process_time(), time.perf_counter()
+    cpu_start, wall_start = time.process_time(), time.perf_counter()
     {code}
-    cpu.append(time.process_time() - start)
-    wall.append(time.perf_counter() - started)
+    cpu.append(time.process_time() - cpu_start)
+    wall.append(time.perf_counter() - wall_start)
 print(json.dumps([min(cpu), min(wall)]))
 """
 
 
-def main(beside: str | None = None) -> bool:
-    """Print the table; whether every limit holds."""
-    if beside is None:
+def main(other_checkout: str | None = None) -> bool:
+    """Print the table, and return whether every limit holds."""
+    if other_checkout is None:
         print("\nversions: nothing to compare with; give --beside CHECKOUT")
         return True
     pythons = {
-        "ours": (sys.executable, Path(__file__).parents[1] / "src"),
-        "theirs": (str(Path(beside) / ".venv" / "bin" / "python"), Path(beside) / "src"),
+        "this": (sys.executable, Path(__file__).parents[1] / "src"),
+        "other": (
+            str(Path(other_checkout) / ".venv" / "bin" / "python"),
+            Path(other_checkout) / "src",
+        ),
     }
-    print(f"\nCPU seconds of {SESSIONS:,} sessions and {PAGES:,} pages, of those of {beside}\n")
-    files = {whose: _write_folders(python, whose) for whose, python in pythons.items()}
-    held = []
+    print(
+        f"\nCPU seconds on {SESSIONS:,} sessions and {PAGES:,} pages, relative to "
+        f"{other_checkout}\n"
+    )
+    files = {checkout: _write_folders(python, checkout) for checkout, python in pythons.items()}
+    results = []
     for what, (code, before) in JOBS.items():
-        cpu: dict[str, list[float]] = {whose: [] for whose in pythons}
-        wall: dict[str, list[float]] = {whose: [] for whose in pythons}
+        cpu: dict[str, list[float]] = {checkout: [] for checkout in pythons}
+        wall: dict[str, list[float]] = {checkout: [] for checkout in pythons}
         for _ in range(ROUNDS):
-            for whose, python in pythons.items():
-                parts = {"code": code.format(**files[whose]), "runs": RUNS}
-                program = PROGRAM.format(before=before.format(**files[whose]), **parts)
+            for checkout, python in pythons.items():
+                parts = {"code": code.format(**files[checkout]), "runs": RUNS}
+                program = PROGRAM.format(before=before.format(**files[checkout]), **parts)
                 seconds = json.loads(_run(python, program))
-                cpu[whose].append(seconds[0])
-                wall[whose].append(seconds[1])
-        ours, theirs = min(cpu["ours"]), min(cpu["theirs"])
-        elapsed = f"{min(wall['ours']) / min(wall['theirs']):.2f} of the time that passed"
-        title = f"{what}: {ours:.3f} s of {theirs:.3f} s; {elapsed}"
-        ratio = ours / theirs
-        held.append(print_row(title, f"{ratio:.3f}", f"≤ {LIMIT:g}", ratio <= LIMIT))
-    return all(held)
+                cpu[checkout].append(seconds[0])
+                wall[checkout].append(seconds[1])
+        cpu_here, cpu_other = min(cpu["this"]), min(cpu["other"])
+        wall_ratio = min(wall["this"]) / min(wall["other"])
+        title = f"{what}: {cpu_here:.3f} s / {cpu_other:.3f} s; wall time {wall_ratio:.2f}"
+        ratio = cpu_here / cpu_other
+        results.append(print_row(title, f"{ratio:.3f}", f"≤ {LIMIT:g}", ratio <= LIMIT))
+    return all(results)
 
 
-def _write_folders(python: tuple[str, Path], whose: str) -> dict[str, str]:
-    """The paths of a version's files, quoted; counts and a model are written anew."""
+def _write_folders(python: tuple[str, Path], checkout: str) -> dict[str, str]:
+    """Write the counts and the model of a checkout; returns the quoted paths of its files."""
     folder = WORK / "versions"
     paths = {
         "log": write_log(folder / "log.parquet", SESSIONS, seed=1),
         "small": write_log(folder / "small.parquet", 100_000, seed=0),
         "pages": write_log(folder / "pages.parquet", PAGES, seed=9, page=(4, 4)),
-        **{name: folder / whose / name for name in ("counts", "model", "to.parquet")},
+        **{name: folder / checkout / name for name in ("counts", "model", "to.parquet")},
     }
     files = {name.removesuffix(".parquet"): repr(str(path)) for name, path in paths.items()}
     _run(python, "import reclick as rc\n" + SAVE.format(**files))
@@ -89,11 +95,11 @@ def _write_folders(python: tuple[str, Path], whose: str) -> dict[str, str]:
 
 
 def _run(python: tuple[str, Path], program: str) -> str:
-    command, source = python
-    environment = {**os.environ, "PYTHONPATH": str(source)}
-    done = subprocess.run(
+    command, sources_folder = python
+    environment = {**os.environ, "PYTHONPATH": str(sources_folder)}
+    completed_process = subprocess.run(
         [command, "-c", program], capture_output=True, text=True, check=False, env=environment
     )
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return done.stdout.splitlines()[-1] if done.stdout else ""
+    if completed_process.returncode:
+        raise RuntimeError(completed_process.stderr)
+    return completed_process.stdout.splitlines()[-1] if completed_process.stdout else ""

@@ -1,1 +1,1 @@
-"""Attacks on Reclick: damaged inputs, kills, full disks, forged folders, rivals. `make torture`."""
+"""Attacks on Reclick: damaged inputs, kills, full disks, forged folders and races."""

@@ -1,4 +1,4 @@
-"""Public functions, classes and methods with arguments that make no sense: only ReclickErrors."""
+"""Public functions, classes and methods with invalid arguments: only ReclickErrors are allowed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.public_calls import HOSTILE, Call, public_calls
 from torture.campaign import Campaign, Failure, explain_outcome
 from torture.children import run_in_child
 
-AT_ONCE = 15  # calls in one child
+CALLS_PER_CHILD = 15
 
 
 class HostileArguments(Campaign):
@@ -22,7 +22,7 @@ class HostileArguments(Campaign):
     share = 2.0
 
     def prepare(self, folder: Path) -> None:
-        """Call everything once with right arguments, to compile, in a folder of its own."""
+        """Call everything once with valid arguments, in a separate folder, to compile kernels."""
         logging.disable(logging.WARNING)
         # Polars starts threads, which a forked child does not have.
         self.calls = [call for call in public_calls() if "to_polars" not in call.name]
@@ -32,20 +32,20 @@ class HostileArguments(Campaign):
                     call.run()
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
-        """Some calls in one child; what they raised, if it is no ReclickError."""
-        calls = [call for call in rng.choices(self.calls, k=AT_ONCE) if call.valid]
+        """Run some calls in one child; fail if one raises anything except a ReclickError."""
+        calls = [call for call in rng.choices(self.calls, k=CALLS_PER_CHILD) if call.valid]
         tries = [(call, _choose(call, rng)) for call in calls]
 
         def work() -> list[str]:
             os.chdir(folder)
             return [
-                f"{call.name}({changed}): {breach}"
-                for call, changed in tries
-                if (breach := call.find_breach(changed)) is not None
+                f"{call.name}({hostile_arguments}): {breach}"
+                for call, hostile_arguments in tries
+                if (breach := call.find_breach(hostile_arguments)) is not None
             ]
 
         outcome = run_in_child(work)
-        what = ", ".join(f"{call.name}({changed})" for call, changed in tries)
+        what = ", ".join(f"{call.name}({hostile_arguments})" for call, hostile_arguments in tries)
         failure = explain_outcome(outcome, what)
         if failure is None and outcome.value:
             return Failure("traceback", "\n".join(outcome.value))

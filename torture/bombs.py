@@ -1,4 +1,4 @@
-"""Small files that unpack to much, and files of one long line or one fat row: at most 1 GB."""
+"""Small files that unpack to large ones, and files of one long line or one large row."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TIMEOUT = 180.0
 
 
 class Bombs(Campaign):
-    """A hostile input below 200 MB is read or refused within 1 GB."""
+    """A hostile input below 200 MB is read or refused with at most 1 GB of memory."""
 
     name = "bombs"
     share = 1.0
 
     def prepare(self, folder: Path) -> None:
-        """Compile."""
+        """Read each file once in a small size, to compile the kernels."""
         for make in BOMBS.values():
             path = make(folder, 1 << 20)
             with contextlib.suppress(rc.ReclickError):
@@ -36,7 +36,7 @@ class Bombs(Campaign):
             path.unlink()
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
-        """Write a bomb, and count it."""
+        """Write a file, and count its sessions."""
         kind = rng.choice(list(BOMBS))
         path = BOMBS[kind](folder, rng.randint(20, 100) << 20)
         outcome = run_in_child(lambda: _count(path), timeout=TIMEOUT)
@@ -65,7 +65,7 @@ def one_array(folder: Path, size: int) -> Path:
 
 
 def packed_line(folder: Path, size: int) -> Path:
-    """A gzip of one line of ten times the size."""
+    """A gzip file with one line of ten times the size."""
     path = folder / "line.jsonl.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         for _ in range(10):
@@ -74,7 +74,7 @@ def packed_line(folder: Path, size: int) -> Path:
 
 
 def fat_row(folder: Path, size: int) -> Path:
-    """A Parquet file of a few rows of a long text."""
+    """A Parquet file of a few rows with long texts."""
     path = folder / "fat.parquet"
     texts = ["x" * (size * 3)] * 2 + ["q"]
     table = pa.table({"query": texts, "ads": [["a"]] * 3, "clicks": [[1]] * 3})

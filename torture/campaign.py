@@ -1,4 +1,4 @@
-"""What a campaign is: attempts that follow from a seed, and failures that are kept."""
+"""Campaigns: attempts that a seed determines, and failures whose inputs are saved."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ SHRINK_ATTEMPTS, SHRINK_SECONDS = 300, 20.0
 
 
 class Failure(NamedTuple):
-    """What an attempt showed that must not be."""
+    """What went wrong in an attempt."""
 
     kind: str  # "crash", "traceback", "hang", "memory", "wrong answer", "mixed state", …
     message: str
 
 
 class Campaign(ABC):
-    """Attempts of one type. What an attempt needs is written to a folder, and kept if it fails."""
+    """Attempts of one type. Their inputs are written to a folder, which is saved on failure."""
 
     name: ClassVar[str]
-    share: ClassVar[float] = 1.0  # of the time
+    share: ClassVar[float] = 1.0  # of the time, relative to other campaigns
 
     def prepare(self, folder: Path) -> None:  # noqa: B027, most need nothing
-        """Make what all attempts use, once per process."""
+        """Prepare what all attempts use, once per process."""
 
     @abstractmethod
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
-        """Try one thing in an empty folder; None if all is well."""
+        """Make one attempt in an empty folder; returns None if nothing fails."""
 
 
 def explain_outcome(outcome: Outcome, what: str = "") -> Failure | None:
-    """The failure that a child shows by the way it ended, if it does."""
+    """The failure that the outcome of a child shows, or None."""
     about = f"{what}: " if what else ""
     if outcome.status == "killed":
         return Failure("crash", f"{about}{outcome.message}")
@@ -50,16 +50,16 @@ def explain_outcome(outcome: Outcome, what: str = "") -> Failure | None:
 
 
 def shrink(content: bytes, fails: Callable[[bytes], bool]) -> bytes:
-    """A shorter content that fails in the same way: pieces are left out while it still does."""
+    """Leave out pieces of the content as long as it fails in the same way; returns the rest."""
     attempts, size, end = 0, len(content) // 2, time.monotonic() + SHRINK_SECONDS
     while size and attempts < SHRINK_ATTEMPTS and time.monotonic() < end:
-        start, changed = 0, False
+        start, has_shrunk = 0, False
         while start < len(content) and attempts < SHRINK_ATTEMPTS and time.monotonic() < end:
             shorter = content[:start] + content[start + size :]
             attempts += 1
             if fails(shorter):
-                content, changed = shorter, True
+                content, has_shrunk = shorter, True
             else:
                 start += size
-        size = size if changed and size > 1 else size // 2
+        size = size if has_shrunk and size > 1 else size // 2
     return content

@@ -1,4 +1,4 @@
-"""Work in forked children: one that crashes, hangs or eats memory takes nobody with it.
+"""Work in forked children, so that a crash, a hang or lack of memory ends only one child.
 
 The parent has imported everything and compiled the kernels, so a child starts in milliseconds.
 """
@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 
 from reclick.errors import ReclickError
 
-CRASH_CODE = 77  # of a child that ended itself at a step of the file system
+CRASH_CODE = 77  # exit code of a child that ended itself before a step on the file system
 MEMORY_LIMIT = 1 << 30  # bytes that a child may use in addition to its parent
-ADDRESS_SPACE = 8 << 30  # … and reserve, so that a failure does not hurt the machine
-TIMEOUT = 60.0  # seconds of processor time, or without any
+ADDRESS_SPACE = 8 << 30  # bytes that it may reserve, so that a failure does not harm the machine
+TIMEOUT = 60.0  # seconds of processor time, or of wall time without using any
 POLL_SECONDS = 0.5
 STEPS = (
     *("open", "mkdir", "rename", "replace", "unlink", "remove", "rmdir", "fsync", "link"),
@@ -42,15 +42,15 @@ class Outcome:
 
     status: str  # "done", "refused" (a ReclickError), "traceback", "crashed", "killed", "hung"
     value: Any = None  # what the function returned
-    message: str = ""  # of the error, with its traceback if it is no ReclickError
-    signal: int = 0  # that ended it
-    steps: int = 0  # that it took on the file system
-    peak: int = 0  # bytes that it took in addition to its parent
+    message: str = ""  # of the error, with its traceback unless it is a ReclickError
+    signal: int = 0  # the signal that ended the child
+    steps: int = 0  # number of steps on the file system
+    peak: int = 0  # peak memory in bytes, in addition to that of the parent
     seconds: float = 0.0
 
     @property
     def is_broken(self) -> bool:
-        """Whether it ended in a way that no user should see."""
+        """Whether the child ended in a way that users should never see."""
         return self.status in {"traceback", "killed", "hung"}
 
 
@@ -65,26 +65,26 @@ def run_in_child(
 ) -> Outcome:
     """Run a function in a child and return how it ended.
 
-    With `crash_at` the child ends before that step on the file system, as by a power cut. `kill` is
-    when, in seconds, and with which signal, it is killed.
+    With `crash_at` the child ends before that step on the file system, as in a power cut. `kill` is
+    a time in seconds and the signal that the child then gets.
     """
     reader, writer = os.pipe()
-    dump = os.memfd_create("dump")  # where Python writes what it did when it crashed
-    started = time.monotonic()
-    # A signal that comes before the child can handle it waits until it can.
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    dump = os.memfd_create("dump")  # Python writes the traceback of a crash here
+    start = time.monotonic()
+    # Signals are blocked until the child can handle them.
+    earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forks with threads
         child = os.fork()
     if child == 0:
         os.close(reader)
         faulthandler.enable(dump)
         _run_child(work, writer, crash_at, memory, handle_term)
-    signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+    signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
     os.close(writer)
-    content, hung = _read(reader, child, started, kill, timeout)
+    content, is_hung = _read(reader, child, start, kill, timeout)
     _, status = os.waitpid(child, 0)
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - start
     crash = _read_dump(dump)
     code = os.waitstatus_to_exitcode(status)
     if code == 0 and content:
@@ -92,7 +92,7 @@ def run_in_child(
         return Outcome(kind, value, message, 0, steps, peak, seconds)
     if code == CRASH_CODE:
         return Outcome("crashed", seconds=seconds)
-    if hung:
+    if is_hung:
         return Outcome("hung", message=f"no end after {timeout:g} s", seconds=seconds)
     if kill is not None and code == -kill[1]:
         return Outcome("crashed", signal=-code, seconds=seconds)
@@ -103,7 +103,7 @@ def run_in_child(
 
 
 def _read_dump(dump: int) -> str:
-    """What a crash wrote; the innermost calls come first."""
+    """Read the traceback of a crash; the innermost calls come first."""
     os.lseek(dump, 0, os.SEEK_SET)
     text = os.read(dump, 4000).decode(errors="replace")
     os.close(dump)
@@ -111,30 +111,30 @@ def _read_dump(dump: int) -> str:
 
 
 def _read(
-    reader: int, child: int, started: float, kill: tuple[float, int] | None, timeout: float
+    reader: int, child: int, start: float, kill: tuple[float, int] | None, timeout: float
 ) -> tuple[bytes, bool]:
-    """All that a child writes until it ends; it is killed on the way, or where it hangs."""
+    """Read what a child writes until it ends; send its signal, and kill it if it hangs."""
     parts: list[bytes] = []
-    pending, hung = kill, False
+    signal_to_send, is_hung = kill, False
     watch = Watch(child, timeout)
     while True:
         wait = POLL_SECONDS
-        if pending:
-            wait = min(wait, max(started + pending[0] - time.monotonic(), 0))
+        if signal_to_send:
+            wait = min(wait, max(start + signal_to_send[0] - time.monotonic(), 0))
         ready, _, _ = select.select([reader], [], [], wait)
         if ready:
             part = os.read(reader, 1 << 20)
             if not part:
                 break
             parts.append(part)
-        elif pending and time.monotonic() >= started + pending[0]:
-            _send(child, pending[1])
-            pending = None
-        elif not hung and watch.is_hung():
-            hung = True
+        elif signal_to_send and time.monotonic() >= start + signal_to_send[0]:
+            _send(child, signal_to_send[1])
+            signal_to_send = None
+        elif not is_hung and watch.is_hung():
+            is_hung = True
             _send(child, signal.SIGKILL)
     os.close(reader)
-    return b"".join(parts), hung
+    return b"".join(parts), is_hung
 
 
 def _send(child: int, number: int) -> None:
@@ -143,26 +143,26 @@ def _send(child: int, number: int) -> None:
 
 
 class Watch:
-    """Whether a child hangs: it has used its processor time, or uses none for as long.
+    """Detects that a child hangs: it has used up its processor time, or uses none for that long.
 
-    Wall time decides nothing: others may use the machine.
+    Wall time alone is not enough, because other processes may use the machine.
     """
 
     def __init__(self, child: int, timeout: float) -> None:
         self.child, self.timeout = child, timeout
-        self.used, self.since = 0.0, time.monotonic()
+        self.cpu_seconds, self.last_progress = 0.0, time.monotonic()
 
     def is_hung(self) -> bool:
-        """Look at the processor time of the child."""
+        """Check the processor time of the child."""
         try:
             with open(f"/proc/{self.child}/stat") as file:  # noqa: PTH123
                 fields = file.read().rpartition(")")[2].split()
         except OSError:
             return False
-        used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        if used > self.used:
-            self.used, self.since = used, time.monotonic()
-        return used > self.timeout or time.monotonic() - self.since > self.timeout
+        cpu_seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        if cpu_seconds > self.cpu_seconds:
+            self.cpu_seconds, self.last_progress = cpu_seconds, time.monotonic()
+        return cpu_seconds > self.timeout or time.monotonic() - self.last_progress > self.timeout
 
 
 def _run_child(
@@ -172,7 +172,7 @@ def _run_child(
     memory: int | None,
     handle_term: bool,
 ) -> None:
-    """Run the function, write how it ended to the pipe, and end."""
+    """Run the function, write its outcome to the pipe, and exit."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminate if handle_term else signal.SIG_DFL)
     sys.stdin = io.StringIO()
@@ -199,7 +199,7 @@ def _run_child(
             kind, message = "traceback", traceback.format_exc(limit=-12)
         finally:
             signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    except KeyboardInterrupt:  # at the very end: beyond, it would unwind the calls of the parent
+    except KeyboardInterrupt:  # after the function: it must not reach the code of the parent
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     counter.stop()
     peak = max(_peak_memory() - before, 0)
@@ -220,7 +220,7 @@ def _terminate(number: int, frame: Any) -> None:
 
 
 def _take_memory() -> int:
-    """Forget the peak of the parent, and return what the child starts with."""
+    """Reset the peak memory, and return the memory that the child starts with."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123
         file.write("5")
     return _status("VmRSS")
@@ -270,13 +270,13 @@ class StepCounter:
         setattr(module, name, call)
 
     def stop(self) -> None:
-        """Count no more."""
+        """Stop counting: restore the functions."""
         for module, name, function in reversed(self._before):
             setattr(module, name, function)
 
 
 def count_steps(crash_at: int | None = None) -> StepCounter:
-    """Start to count, in this process."""
+    """Start counting in this process."""
     counter = StepCounter(crash_at)
     for name in STEPS:
         is_step = _opens_for_writing if name == "open" else _is_always_step

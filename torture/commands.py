@@ -1,6 +1,7 @@
-"""Commands that write, cut short: by a crash at a step, a signal, a full disk. And files of others.
+"""Commands that write, interrupted by a crash, a signal or a full disk; and foreign files.
 
-After each the folder holds what was there before or what the command writes, and nothing else.
+Afterwards the folder must contain either its earlier contents or the output of the command, and
+nothing else. Foreign files are files that Reclick did not write.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import reclick as rc
 from reclick.runtime.outputs import LIST_FILE, complete_commit
 from torture.campaign import Campaign, Failure, explain_outcome
 from torture.children import Outcome, run_in_child
-from torture.inputs import ads_table, bids_table, labels_table, own_log
+from torture.inputs import ads_table, bids_table, labels_table, make_log
 
 State = dict[str, bytes]
 OTHERS = {"notes.txt": b"mine", ".reclick-mine/notes.txt": b"mine too", "out.bak": b"a copy"}
@@ -34,17 +35,17 @@ INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 @dataclass(frozen=True)
 class Command:
-    """A command with two inputs, A and B: its words, and which files are its output."""
+    """A command that runs on the inputs 1 and 2: its arguments, and which files are its output."""
 
     name: str
     words: tuple[str, ...]  # {x} stands for the input, {to} for the target folder
-    repeats: bool = True  # the same input gives the same bytes
-    updates: bool = False  # it changes what is there
+    repeats: bool = True  # whether the same input gives the same bytes
+    updates: bool = False  # whether it changes existing files
     target: str = "{to}"
     files: tuple[str, ...] = field(default=())
 
     def line(self, x: str, to: Path) -> list[str]:
-        """The words of the command line."""
+        """The arguments of the command line."""
         return [word.format(x=x, to=to) for word in self.words]
 
 
@@ -101,31 +102,31 @@ COMMANDS = [
 
 
 def prepare_inputs(folder: Path) -> None:
-    """Write the inputs 1 and 2 of all commands, and models."""
+    """Write the inputs 1 and 2 of all commands, and the models."""
     ubi = (
         '{{"query_id":"q{0}","user_query":"s","query_response_hit_ids":["a","b"]}}\n'
         '{{"action_name":"click","query_id":"q{0}","event_attributes":'
         '{{"object":{{"object_id":"a"}},"position":{{"ordinal":1}}}}}}\n'
     )
     for x in (1, 2):
-        log = own_log(x, 60)
+        log = make_log(x, 60)
         pq.write_table(log, folder / f"{x}.parquet")
         pq.write_table(bids_table().slice(0, 20 * x), folder / f"bids{x}.parquet")
         pairs = labels_table().drop_columns("relevance").slice(0, 20 * x)
         pq.write_table(pairs, folder / f"pairs{x}.parquet")
         (folder / f"{x}.ndjson").write_text("".join(ubi.format(i) for i in range(5 * x)))
         rc.MultiClick().fit(log, ads=ads_table()).save(folder / f"model{x}")
-    pq.write_table(own_log(3, 60), folder / "test.parquet")
-    rc.MultiClick().fit(own_log(1, 60), ads=ads_table()).save(folder / "model")
+    pq.write_table(make_log(3, 60), folder / "test.parquet")
+    rc.MultiClick().fit(make_log(1, 60), ads=ads_table()).save(folder / "model")
 
 
 def warm_up(folder: Path) -> None:
-    """Import and compile in this process what the commands use, so that children start quickly."""
+    """Import and compile what the commands use in this process, so that children start quickly."""
     import reclick.cli  # noqa: F401, an import that a signal interrupts may fail in Python itself
     from reclick.auction import rank_pages, run_auctions
 
-    log, model = own_log(1, 60), rc.MultiClick().fit(own_log(1, 60), ads=ads_table())
-    model.clone().fit(log).update(own_log(2, 20))
+    log, model = make_log(1, 60), rc.MultiClick().fit(make_log(1, 60), ads=ads_table())
+    model.clone().fit(log).update(make_log(2, 20))
     rc.simulate(10, weeks=2, queries=5).save(folder / "simulation")
     rc.split(log, folder / "parts", by="part")
     rc.convert(folder / "parts" / "train.parquet", folder / "c.parquet")
@@ -137,8 +138,8 @@ def warm_up(folder: Path) -> None:
     run_auctions(model, bids_table().slice(0, 20))
     for kind in ("qrels", "letor", "csv", "json", "parquet"):
         rc.export(model, folder / f"o.{kind}", min_support=1)
-    model.report(own_log(3, 60), resamples=5).to_html(folder / "r.html")
-    rc.evaluate(["dctr"], own_log(3, 60), train=log, resamples=5).save(folder / "e")
+    model.report(make_log(3, 60), resamples=5).to_html(folder / "r.html")
+    rc.evaluate(["dctr"], make_log(3, 60), train=log, resamples=5).save(folder / "e")
     rc.count(log).save(folder / "counts")
 
 
@@ -153,7 +154,7 @@ def run_command(line: list[str], folder: Path, temporary: Path, *, keep_output: 
     for number, name in ((1, "stdout"), (2, "stderr")):
         place = temporary.parent / f"{name}.txt" if keep_output else Path(os.devnull)
         os.dup2(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-        setattr(sys, name, os.fdopen(number, "w", closefd=False))  # pytest has put its own there
+        setattr(sys, name, os.fdopen(number, "w", closefd=False))  # pytest has replaced it
     try:
         sys.argv = ["reclick", *line, "--quiet"]
         main()
@@ -163,7 +164,7 @@ def run_command(line: list[str], folder: Path, temporary: Path, *, keep_output: 
 
 
 def read_state(folder: Path) -> State:
-    """The files in a folder, without what Reclick hides there."""
+    """The files in a folder, without the hidden files of Reclick."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -175,15 +176,16 @@ def read_state(folder: Path) -> State:
 
 
 class WritingCampaign(Campaign):
-    """Attempts on commands that write."""
+    """Attempts to break commands that write."""
 
     commands: list[Command] = COMMANDS
-    _prepared: ClassVar[dict[str, Any]] = {}  # shared by the campaigns of a process: it takes long
+    # Shared by the campaigns of a process, because it takes long to prepare.
+    _shared_state: ClassVar[dict[str, Any]] = {}
 
     def prepare(self, folder: Path) -> None:
-        """Inputs, and the state of every command after 1 and after 2."""
-        if self._prepared and self.commands is COMMANDS:
-            vars(self).update(self._prepared)
+        """Write the inputs, and run every command on input 1 and on input 2."""
+        if self._shared_state and self.commands is COMMANDS:
+            vars(self).update(self._shared_state)
             return
         self.folder = folder
         prepare_inputs(folder)
@@ -194,10 +196,10 @@ class WritingCampaign(Campaign):
         for command in self.commands:
             old = folder / f"before {command.name}"
             if command.updates:
-                rc.MultiClick().fit(own_log(1, 60)).save(old / "m")
+                rc.MultiClick().fit(make_log(1, 60)).save(old / "m")
             else:
                 self._run(command, "1", old)
-            put_others(old)
+            write_foreign_files(old)
             new = folder / f"after {command.name}"
             shutil.copytree(old, new, symlinks=True)
             outcome = self._run(command, "2", new)
@@ -207,7 +209,7 @@ class WritingCampaign(Campaign):
             self.new[command.name] = read_state(new)
             self.steps[command.name] = outcome.steps
         if self.commands is COMMANDS:
-            WritingCampaign._prepared = dict(vars(self))
+            WritingCampaign._shared_state = dict(vars(self))
 
     def _errors(self, folder: Path) -> str:
         with contextlib.suppress(OSError):
@@ -228,7 +230,7 @@ class WritingCampaign(Campaign):
         return target
 
     def _judge(self, command: Command, target: Path, outcome: Outcome, what: str) -> Failure | None:
-        """Compare what is there with the old state and the new one, and run the command again."""
+        """Compare the folder with the old and the new state, and run the command again."""
         failure = explain_outcome(outcome, what)
         if failure is not None:
             return Failure(failure.kind, failure.message + self._errors(target.parent))
@@ -243,15 +245,15 @@ class WritingCampaign(Campaign):
             return Failure("mixed state", f"{what}: {state}")
         if command.target != "{to}" and (target / command.target.format(to=target)).exists():
             place = Path(command.target.format(to=target))
-            checked = run_in_child(lambda: _load(place))
-            if checked.status != "done":
-                return Failure("lost state", f"{what}: {checked.message}")
+            load_outcome = run_in_child(lambda: _load(place))
+            if load_outcome.status != "done":
+                return Failure("lost state", f"{what}: {load_outcome.message}")
         if command.updates:
             return None
-        again = self._run(command, "2", target)
-        if again.status != "done" or again.value != 0:
+        second_outcome = self._run(command, "2", target)
+        if second_outcome.status != "done" or second_outcome.value != 0:
             errors = self._errors(target.parent)
-            return Failure("lost state", f"{what}: cannot be repeated: {again} {errors}")
+            return Failure("lost state", f"{what}: cannot be repeated: {second_outcome} {errors}")
         if classify(command, old, read_state(target), new) != "new":
             return Failure("lost state", f"{what}: repeated, and still not the new state")
         return find_leftovers(target, what)
@@ -265,33 +267,33 @@ def _load(folder: Path) -> None:
 
 
 def classify(command: Command, old: State, now: State, new: State) -> str:
-    """Whether a state is the old one or the new one; else what is wrong."""
+    """Return "old" or "new" if the state is one of them, else what is wrong."""
     for name, content in OTHERS.items():
         if now.get(name) != content:
-            return f"{name}, a file of somebody else, was changed"
+            return f"{name}, a foreign file, was changed"
     names = sorted((old.keys() | new.keys() | now.keys()) - OTHERS.keys())
     is_store = command.target != "{to}"
-    if is_store:  # a manifest and files that it names: whether it loads is checked elsewhere
+    if is_store:  # a manifest and the files that it lists: loading is checked elsewhere
         manifest = next(name for name in names if name.endswith("manifest.json"))
         return "old" if now.get(manifest) == old.get(manifest) else "new"
     if command.files:
         names = [name for name in names if name in command.files]
-    changed = [name for name in names if old.get(name) != new.get(name)]
+    names_that_differ = [name for name in names if old.get(name) != new.get(name)]
     if all(now.get(name) == old.get(name) for name in names):
         return "old"
     if command.repeats and all(now.get(name) == new.get(name) for name in names):
         return "new"
-    kept = [name for name in changed if now.get(name) == old.get(name)]
-    if not command.repeats and not kept:
+    old_names = [name for name in names_that_differ if now.get(name) == old.get(name)]
+    if not command.repeats and not old_names:
         return "new"
-    other = [name for name in names if now.get(name) not in (old.get(name), new.get(name))]
-    return f"of {names}: old {kept}, neither old nor new {other}"
+    mixed_names = [name for name in names if now.get(name) not in (old.get(name), new.get(name))]
+    return f"of {names}: old {old_names}, neither old nor new {mixed_names}"
 
 
 def find_leftovers(target: Path, what: str) -> Failure | None:
-    """A failure if anything is left that only a running command may have there."""
+    """A failure if there are files that only a running command may have."""
     places = [target, target.parent / f"tmp {target.name}"]
-    left = [
+    leftovers = [
         str(path)
         for place in places
         if place.exists()
@@ -299,11 +301,11 @@ def find_leftovers(target: Path, what: str) -> Failure | None:
         if path.name.startswith((".reclick-", "reclick-")) or path.name.endswith(".writing")
         if path.name not in {LIST_FILE, ".reclick-mine"}
     ]
-    return Failure("leftovers", f"{what}: {left}") if left else None
+    return Failure("leftovers", f"{what}: {leftovers}") if leftovers else None
 
 
-def put_others(folder: Path) -> None:
-    """Put files of somebody else into a folder."""
+def write_foreign_files(folder: Path) -> None:
+    """Write foreign files to a folder."""
     for name, content in OTHERS.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -311,7 +313,7 @@ def put_others(folder: Path) -> None:
 
 
 class CrashesAtSteps(WritingCampaign):
-    """The process ends before a step on the file system, as at a power cut."""
+    """The process ends before a step on the file system, as in a power cut."""
 
     name = "crash at a step"
     share = 4.0
@@ -332,7 +334,7 @@ class Kills(WritingCampaign):
     share = 3.0
 
     def prepare(self, folder: Path) -> None:
-        """The same, and how long every command takes."""
+        """Prepare as for other commands, and measure how long every command takes."""
         super().prepare(folder)
         self.seconds = {}
         for command in self.commands:
@@ -343,17 +345,17 @@ class Kills(WritingCampaign):
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
         """Kill one command."""
         command = rng.choice(self.commands)
-        how = rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-        after = rng.random() * self.seconds.get(command.name, 0.3) * 1.1
+        signal_number = rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+        delay = rng.random() * self.seconds.get(command.name, 0.3) * 1.1
         target = self._start(command, folder)
-        outcome = self._run(command, "2", target, kill=(after, how))
-        what = f"{command.name}, {how.name} after {after:.3f} s"
+        outcome = self._run(command, "2", target, kill=(delay, signal_number))
+        what = f"{command.name}, {signal_number.name} after {delay:.3f} s"
         if outcome.status == "interrupted":
-            outcome = Outcome("done", INTERRUPTED[how])  # before the command had started
-        if outcome.status == "done" and outcome.value not in (0, INTERRUPTED.get(how)):
+            outcome = Outcome("done", INTERRUPTED[signal_number])  # before the command had started
+        if outcome.status == "done" and outcome.value not in (0, INTERRUPTED.get(signal_number)):
             message = f"{what}: exit code {outcome.value} {self._errors(folder)}"
             return Failure("exit code", message)
-        if outcome.status == "done" and how != signal.SIGKILL:
+        if outcome.status == "done" and signal_number != signal.SIGKILL:
             failure = find_leftovers(target, what)
             if failure is not None:
                 return failure
@@ -361,13 +363,13 @@ class Kills(WritingCampaign):
 
 
 class FullDisks(WritingCampaign):
-    """No room for what a command writes: in the target's file system, or for any one file."""
+    """No space for the output of a command: in the file system, or by a limit on file sizes."""
 
     name = "full disk"
     share = 2.0
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
-        """Run a command where there is little room."""
+        """Run a command with little space."""
         command = rng.choice(self.commands)
         if rng.random() < 0.5:
             limit = int(2 ** rng.uniform(0, 15))
@@ -381,7 +383,7 @@ class FullDisks(WritingCampaign):
             try:
                 shutil.copytree(self.old[command.name], target, symlinks=True)
             except (OSError, shutil.Error):
-                return None  # not even the old state has room
+                return None  # not even the old state fits
             outcome = self._run(command, "2", target)
             return self._check(command, target, outcome, f"{command.name}, full disk")
 
@@ -391,7 +393,7 @@ class FullDisks(WritingCampaign):
         def work() -> int:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            # What it prints must not be limited: it is no file where a person runs it.
+            # The output to the terminal must not be limited: usually it is not a file.
             return run_command(line, self.folder, temporary, keep_output=False)
 
         return run_in_child(work, handle_term=True)
@@ -413,15 +415,15 @@ class FullDisks(WritingCampaign):
 
 @contextlib.contextmanager
 def small_disk(folder: Path, kilobytes: int) -> Iterator[Path | None]:
-    """A file system of this size; None where this user may not mount one."""
+    """A file system of this size; None if this user may not mount one."""
     folder.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
     try:
-        done = subprocess.run(words, check=False, capture_output=True)
+        completed_process = subprocess.run(command, check=False, capture_output=True)
     except OSError:
         yield None
         return
-    if done.returncode:
+    if completed_process.returncode:
         yield None
         return
     try:
@@ -431,40 +433,40 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Path | None]:
 
 
 class FilesOfOthers(WritingCampaign):
-    """Targets that somebody else wrote, or that are read: nothing of them is replaced."""
+    """Targets that are foreign files or inputs of the command: they must not be replaced."""
 
     name = "files of others"
     share = 2.0
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
-        """Put a file of somebody else where the command writes, or its own input."""
-        commands = [each for each in self.commands if each.target == "{to}"]
+        """Run a command whose target is a foreign file or its own input."""
+        commands = [command for command in self.commands if command.target == "{to}"]
         command = rng.choice(commands)
         target = folder / "target"
         names = sorted(set(self.new[command.name]) - set(OTHERS))
         if command.files:
             names = list(command.files)
         name = rng.choice(names)
-        put_others(target)
+        write_foreign_files(target)
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        how = rng.choice(list(FOREIGN))
-        force = how in {"source", "hard link", "link"} and rng.random() < 0.5
+        kind = rng.choice(list(FOREIGN))
+        force = kind in {"source", "hard link", "link"} and rng.random() < 0.5
         source = self._source(command, folder)
-        FOREIGN[how](path, source)
+        FOREIGN[kind](path, source)
         before = _snapshot(folder)
         words = [word.replace("{x}.parquet", str(source)) for word in command.words]
-        changed = Command(command.name, (*words, *["--force"] * force))
-        outcome = self._run(changed, "2", target)
-        what = f"{command.name}: {how} at {name}{', --force' if force else ''}"
+        command_with_target = Command(command.name, (*words, *["--force"] * force))
+        outcome = self._run(command_with_target, "2", target)
+        what = f"{command.name}: {kind} at {name}{', --force' if force else ''}"
         failure = explain_outcome(outcome, what)
         if failure is not None:
             return failure
-        is_read = how in {"source", "hard link", "link"} and str(source) in words
+        is_read = kind in {"source", "hard link", "link"} and str(source) in words
         if outcome.value == 0 and (not force or is_read):
             return Failure("file of others", f"{what}: not refused")
         if outcome.value != 0 and _snapshot(folder) != before:
-            return Failure("file of others", f"{what}: refused, but something changed")
+            return Failure("file of others", f"{what}: refused, but a file changed")
         return None
 
     def _source(self, command: Command, folder: Path) -> Path:
@@ -488,7 +490,7 @@ def _content(path: Path) -> bytes:
     return path.read_bytes() if path.is_file() else b""
 
 
-def _write_theirs(path: Path, source: Path) -> None:
+def _write_foreign_file(path: Path, source: Path) -> None:
     path.write_bytes(b"theirs")
 
 
@@ -505,20 +507,20 @@ def _link(path: Path, source: Path) -> None:
     path.symlink_to(source)
 
 
-def _dangling(path: Path, source: Path) -> None:
+def _dangling_link(path: Path, source: Path) -> None:
     path.symlink_to("nowhere")
 
 
-def _folder(path: Path, source: Path) -> None:
+def _make_folder(path: Path, source: Path) -> None:
     path.mkdir()
     (path / "theirs.txt").write_bytes(b"theirs")
 
 
 FOREIGN: dict[str, Callable[[Path, Path], None]] = {
-    "file": _write_theirs,
+    "file": _write_foreign_file,
     "source": _copy_source,
     "hard link": _hard_link,
     "link": _link,
-    "dangling link": _dangling,
-    "folder": _folder,
+    "dangling link": _dangling_link,
+    "folder": _make_folder,
 }

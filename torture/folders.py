@@ -1,4 +1,4 @@
-"""Forged folders of models, counts and evaluations: refused, or they answer with probabilities."""
+"""Forged folders of models, counts and evaluations: refused, or their answers are probabilities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reclick.errors import ReclickError
 from reclick.runtime import artifact
 from torture.campaign import Campaign, Failure, explain_outcome
 from torture.children import run_in_child
-from torture.inputs import ads_table, own_log
+from torture.inputs import ads_table, make_log
 from torture.mutations import VALUES, mutate_bytes, mutate_table
 
 NUMBERS = (-1, 0, 2**31 - 1, 2**40, 10**6, float("nan"), float("inf"), -1e9, 1e18, 1e300, 0.5)
@@ -30,7 +30,7 @@ PAGES = {"query": ["query 1", "new"], "ads": [["ad0", "ad1", "never"], ["ad2", "
 
 
 class ForgedFolders(Campaign):
-    """One thing of a saved model or of saved counts is changed, and the hashes are made right."""
+    """One part of a saved model or of saved counts is changed, and the hashes are corrected."""
 
     name = "forged folders"
     share = 3.0
@@ -38,16 +38,18 @@ class ForgedFolders(Campaign):
     def prepare(self, folder: Path) -> None:
         """Save a model of every type, and counts."""
         self.folder = folder
-        log = own_log()
+        log = make_log()
         for name in rc.MODELS:
-            fixed = {"tune": "off"} if name == "luceclick" else {}
-            settings = {key: fixed[key] for key in fixed if key in rc.MODELS[name].settings}
+            fast_settings = {"tune": "off"} if name == "luceclick" else {}
+            settings = {
+                key: fast_settings[key] for key in fast_settings if key in rc.MODELS[name].settings
+            }
             rc.MODELS[name](**settings).fit(log, ads=ads_table()).save(folder / name)
             assert answer(folder / name) == "answered", name  # and compiles
         rc.count(log).save(folder / "counts")
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
-        """Forge a folder, load it, and ask everything."""
+        """Forge a folder, load it, and call every method that answers."""
         name = rng.choice([*rc.MODELS, "counts"])
         target = folder / name
         shutil.copytree(self.folder / name, target)
@@ -65,7 +67,7 @@ class ForgedFolders(Campaign):
 
 
 def answer(folder: Path) -> str:
-    """Load a folder and ask the model everything."""
+    """Load a folder and call every method of the model that answers."""
     if artifact.get_kind(folder) == "counts":
         counts = Counts.load(folder)
         good = np.isfinite(counts.clicks).all() and (counts.clicks >= 0).all()
@@ -75,10 +77,10 @@ def answer(folder: Path) -> str:
     model = rc.load(folder)
     parts = [model.click_prob(PAGES).ravel()]
     for ask in (
-        lambda: take_pages(model.click_prob(own_log()), own_log()),
-        lambda: np.exp(model.log_prob(own_log())),
+        lambda: take_pages(model.click_prob(make_log()), make_log()),
+        lambda: np.exp(model.log_prob(make_log())),
         lambda: list_chances(model.relevance()),
-        lambda: [each.probability for each in model.rank_sequences("query 1", ADS, top=3)],
+        lambda: [sequence.probability for sequence in model.rank_sequences("query 1", ADS, top=3)],
     ):
         with contextlib.suppress(ReclickError):
             parts.append(np.asarray(ask(), float))
@@ -89,7 +91,7 @@ def answer(folder: Path) -> str:
 
 
 def take_pages(probability: np.ndarray, log: pa.Table) -> np.ndarray:
-    """The probabilities of positions that pages have."""
+    """The probabilities of positions that exist on the pages."""
     lengths = [len(page) for page in log["ads"].to_pylist()]
     return np.concatenate([row[:n] for row, n in zip(probability, lengths, strict=True)])
 
@@ -98,7 +100,7 @@ def list_chances(relevance: pa.Table) -> np.ndarray:
     """The columns of what `relevance()` returns that are probabilities."""
     names = [name for name in relevance.column_names if name.startswith(CHANCES)]
     columns = [relevance[name].to_numpy() for name in names]
-    return np.concatenate([each for each in columns if not np.isnan(each).all()])  # has none
+    return np.concatenate([column for column in columns if not np.isnan(column).all()])  # has none
 
 
 def _write_again(folder: Path, settings: Any, tables: dict[str, pa.Table]) -> None:
@@ -108,8 +110,8 @@ def _write_again(folder: Path, settings: Any, tables: dict[str, pa.Table]) -> No
 
 def forge_tables(folder: Path, rng: random.Random) -> str:
     """Change a table: a cell, a column, rows, or the table itself."""
-    stored = artifact.read(folder)
-    tables = dict(stored.tables)
+    content = artifact.read(folder)
+    tables = dict(content.tables)
     name = rng.choice(list(tables))
     table, how = tables[name], rng.randrange(6)
     what = f"{name}, way {how}"
@@ -125,7 +127,7 @@ def forge_tables(folder: Path, rng: random.Random) -> str:
         tables[name], cell = _change_cell(table, rng)
         what = f"{name}{cell}"
     try:
-        _write_again(folder, stored.settings, tables)
+        _write_again(folder, content.settings, tables)
     except (pa.ArrowException, OverflowError, ValueError, IndexError, UnicodeError):
         return "nothing"
     return what
@@ -142,9 +144,11 @@ def _change_cell(table: pa.Table, rng: random.Random) -> tuple[pa.Table, str]:
         values[row] = rng.choice(["", "x" * 3000, "\0", "ad0"])
     else:
         values[row] = bad
-    for each in (kind, pa.float64(), None):
+    for new_type in (kind, pa.float64(), None):
         try:
-            return table.set_column(index, name, pa.array(values, each)), f".{name}[{row}] = {bad}"
+            return table.set_column(
+                index, name, pa.array(values, new_type)
+            ), f".{name}[{row}] = {bad}"
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             continue
     return table, ""
@@ -152,8 +156,8 @@ def _change_cell(table: pa.Table, rng: random.Random) -> tuple[pa.Table, str]:
 
 def forge_settings(folder: Path, rng: random.Random) -> str:
     """Change a setting, or a value that was learnt."""
-    stored = artifact.read(folder)
-    settings = json.loads(json.dumps(stored.settings))
+    content = artifact.read(folder)
+    settings = json.loads(json.dumps(content.settings))
     part = rng.choice([key for key in settings if isinstance(settings[key], dict)] or [None])
     values = settings if part is None or rng.random() < 0.2 else settings[part]
     if not values:
@@ -165,16 +169,16 @@ def forge_settings(folder: Path, rng: random.Random) -> str:
     else:
         values[key] = value
     try:
-        _write_again(folder, settings, dict(stored.tables))
+        _write_again(folder, settings, dict(content.tables))
     except (ValueError, OverflowError, UnicodeError):
         return "nothing"
     return f"{part}.{key} = {str(value)[:80]}"
 
 
 def forge_numbers(folder: Path, rng: random.Random) -> str:
-    """Change a number among the values that were learnt, or the length of a list."""
-    stored = artifact.read(folder)
-    settings = json.loads(json.dumps(stored.settings))
+    """Change a number among the values that were learnt, or the length of a list of them."""
+    content = artifact.read(folder)
+    settings = json.loads(json.dumps(content.settings))
     place: Any = settings.get("values", settings)
     path = []
     while isinstance(place, dict | list) and place:
@@ -191,14 +195,14 @@ def forge_numbers(folder: Path, rng: random.Random) -> str:
     else:
         parent[key] = rng.choice(NUMBERS)
     try:
-        _write_again(folder, settings, dict(stored.tables))
+        _write_again(folder, settings, dict(content.tables))
     except (ValueError, OverflowError, UnicodeError):
         return "nothing"
     return f"{path} = {str(parent[key])[:80]}"
 
 
 def forge_bytes(folder: Path, rng: random.Random) -> str:
-    """Damage a Parquet file, its footer above all, and make its hash right."""
+    """Damage a Parquet file, most often its footer, and correct its hash."""
     path = rng.choice(sorted(folder.glob("*.parquet")))
     content = path.read_bytes()
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
@@ -217,7 +221,7 @@ def forge_bytes(folder: Path, rng: random.Random) -> str:
 
 
 def forge_manifest(folder: Path, rng: random.Random) -> str:
-    """Damage the manifest, whose hash is made right where it is still JSON."""
+    """Damage the manifest, and correct its hash if it is still JSON."""
     path = folder / artifact.MANIFEST
     if rng.random() < 0.3:
         path.write_bytes(mutate_bytes(path.read_bytes(), rng))
@@ -228,8 +232,8 @@ def forge_manifest(folder: Path, rng: random.Random) -> str:
     if key == "files" and rng.random() < 0.7:
         entry = rng.choice(list(manifest["files"].values()))
         field = rng.choice(list(entry))
-        other = ["../x", "/etc/passwd", "manifest.json", "a/b", "."]
-        entry[field] = rng.choice([*VALUES, *other])
+        bad_names = ["../x", "/etc/passwd", "manifest.json", "a/b", "."]
+        entry[field] = rng.choice([*VALUES, *bad_names])
         what = f"{field} = {str(entry[field])[:60]}"
     else:
         manifest[key] = rng.choice([*VALUES, *NUMBERS])
@@ -242,7 +246,7 @@ def forge_manifest(folder: Path, rng: random.Random) -> str:
 
 
 def forge_links(folder: Path, rng: random.Random) -> str:
-    """Put a link, a pipe, a folder or an empty file in place of a file."""
+    """Replace a file by a link, a pipe, a folder or an empty file."""
     path = rng.choice(sorted(folder.iterdir()))
     path.unlink()
     how = rng.choice(["link", "endless", "loop", "pipe", "folder", "empty", "missing"])
@@ -283,7 +287,7 @@ class ForgedEvaluations(Campaign):
                 rng.choice(sorted(artifacts)), rng
             )
         else:
-            path = rng.choice(sorted(each for each in target.rglob("*") if each.is_file()))
+            path = rng.choice(sorted(path for path in target.rglob("*") if path.is_file()))
             path.write_bytes(mutate_bytes(path.read_bytes(), rng))
             what = str(path.relative_to(target))
         outcome = run_in_child(lambda: evaluate(target))
@@ -294,7 +298,7 @@ def evaluate(folder: Path) -> list[float | None]:
     """Compare two models, with a cache in a folder."""
     models = {"DCTR": rc.DCTR(), "PBM": rc.PBM(max_iterations=3)}
     result = rc.evaluate(
-        models, own_log(2, 60), train=own_log(1, 60), folder=folder, resamples=20, progress=False
+        models, make_log(2, 60), train=make_log(1, 60), folder=folder, resamples=20, progress=False
     )
     result.save(folder)
     return [row["value"] for row in result.scores.to_pylist()]

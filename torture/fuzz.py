@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of the readers with atheris: `make fuzz FORMAT=ubi MINUTES=20`.
 
-Atheris watches which branches of the readers an input takes, and keeps those that take new ones.
-Anything but a ReclickError ends the run, and the input is kept in torture/work/fuzz.
+Atheris records which branches of the readers an input takes, and keeps inputs that take new ones.
+Any exception except a ReclickError ends the run, and the input is saved in torture/work/fuzz.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ WORK = Path(__file__).parent / "work" / "fuzz"
 def main() -> None:
     """Fuzz until the time is over or an input breaks a reader."""
     parser = argparse.ArgumentParser(prog="python -m torture.fuzz", description=__doc__)
-    parser.add_argument("--format", default="sessions", help="whose reader is fuzzed")
-    parser.add_argument("--suffix", default="jsonl", help="of the file, with --format sessions")
+    parser.add_argument("--format", default="sessions", help="the format whose reader is fuzzed")
+    parser.add_argument(
+        "--suffix", default="jsonl", help="suffix of the file, with --format sessions"
+    )
     parser.add_argument("--minutes", type=float, default=20.0)
     options = parser.parse_args()
     try:
@@ -31,18 +33,18 @@ def main() -> None:
         sys.exit(
             "atheris is not installed, and has no wheels for every system: pip install atheris"
         )
-    watched = ["reclick.logs", "reclick.data"]
-    with atheris.instrument_imports(include=watched, exclude=list_kernel_modules()):
+    packages = ["reclick.logs", "reclick.data"]
+    with atheris.instrument_imports(include=packages, exclude=list_kernel_modules()):
         import reclick as rc
         from reclick.errors import ReclickError
         from torture.inputs import seed_files
 
-        import_readers()  # before anything else imports them
-    seeds = [each for each in seed_files() if each.format == options.format]
+        import_readers()  # must be the first import of the readers
+    seeds = [seed for seed in seed_files() if seed.format == options.format]
     if options.format == "sessions":
-        seeds = [each for each in seeds if each.name.endswith(f".{options.suffix}")]
+        seeds = [seed for seed in seeds if seed.name.endswith(f".{options.suffix}")]
     if not seeds:
-        names = sorted({each.format for each in seed_files()})
+        names = sorted({seed.format for seed in seed_files()})
         parser.error(f"no seed of {options.format!r}. There are {', '.join(names)}.")
     corpus = WORK / f"{options.format}-{seeds[0].name.rpartition('.')[2]}"
     corpus.mkdir(parents=True, exist_ok=True)
@@ -68,7 +70,7 @@ def main() -> None:
 
 
 def list_kernel_modules() -> list[str]:
-    """Modules with kernels, whose bytecode must stay as it is: numba reads it."""
+    """Modules with kernels, which must not be instrumented: numba compiles their bytecode."""
     source = Path(__file__).parent.parent / "src"
     return [
         ".".join(path.relative_to(source).with_suffix("").parts)

@@ -1,4 +1,4 @@
-"""Good inputs to start from: a log of every format and file type, and the other tables."""
+"""Valid inputs to damage: a log of every format and file type, and the other tables."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ CONTAINERS = (
 
 
 class SeedFile(NamedTuple):
-    """A good file: its name, its format ("sessions" for own columns) and its content."""
+    """A valid file: its name, its format ("sessions" for Reclick's columns) and its content."""
 
     name: str
     format: str
     content: bytes
 
 
-def own_log(seed: int = 0, sessions: int = 300) -> pa.Table:
+def make_log(seed: int = 0, sessions: int = 300) -> pa.Table:
     """A log in Reclick's own columns, with outcomes and further columns."""
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
     for number in range(sessions):
         n = int(rng.integers(1, 5))
-        ads = [f"ad{int(each)}" for each in rng.permutation(12)[:n]]
-        clicks = [int(each) + 1 for each in rng.permutation(n)[: int(rng.integers(0, n + 1))]]
+        ads = [f"ad{int(code)}" for code in rng.permutation(12)[:n]]
+        clicks = [int(code) + 1 for code in rng.permutation(n)[: int(rng.integers(0, n + 1))]]
         time = np.datetime64("2026-03-01T00:00:00", "ms") + np.timedelta64(number * 3_600_000, "ms")
         rows.append(
             {
@@ -57,7 +57,7 @@ def own_log(seed: int = 0, sessions: int = 300) -> pa.Table:
 
 
 def ads_table() -> pa.Table:
-    """The text of the ads of `own_log`."""
+    """The text of the ads of `make_log`."""
     names = [f"ad{number}" for number in range(12)]
     titles = [f"Title {number % 4} of shoes" for number in range(12)]
     urls = [f"{name}.example" for name in names]
@@ -86,7 +86,7 @@ def bids_table() -> pa.Table:
 @cache
 def seed_files() -> tuple[SeedFile, ...]:
     """A file of every format, and of every file type of Reclick's own columns."""
-    table = own_log()
+    table = make_log()
     return (
         SeedFile("own.parquet", "sessions", to_parquet(table)),
         SeedFile("plain.parquet", "sessions", to_parquet(table, use_dictionary=False)),
@@ -101,8 +101,8 @@ def seed_files() -> tuple[SeedFile, ...]:
 
 
 def _large_log() -> pa.Table:
-    """As many rows as are read with the codes of a dictionary."""
-    table = own_log(sessions=2_000).select(["query", "ads", "clicks"])
+    """A log with enough rows for the reader to use the codes of a dictionary."""
+    table = make_log(sessions=2_000).select(["query", "ads", "clicks"])
     return pa.concat_tables([table] * 26).combine_chunks()
 
 
@@ -144,13 +144,13 @@ def _ubi_parquet() -> SeedFile:
     for number in range(15):
         time = f"2025-02-18T09:{number:02d}:00Z"
         hits = [f"ad{(number + i) % 7}" for i in range(4)]
-        shared = {"query_id": f"q{number}", "client_id": "c", "timestamp": time}
-        rows.append({**shared, "user_query": "shoes", "query_response_hit_ids": hits})
+        common_fields = {"query_id": f"q{number}", "client_id": "c", "timestamp": time}
+        rows.append({**common_fields, "user_query": "shoes", "query_response_hit_ids": hits})
         target = {
             "object": {"object_id": hits[number % 4]},
             "position": {"ordinal": number % 4 + 1},
         }
-        rows.append({**shared, "action_name": "click", "event_attributes": target})
+        rows.append({**common_fields, "action_name": "click", "event_attributes": target})
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
     return SeedFile("ubi.parquet", "ubi", to_parquet(pa.table(columns)))
@@ -180,13 +180,13 @@ def to_csv(table: pa.Table, separator: bytes) -> bytes:
 
 
 def pack(name: str, content: bytes, container: str) -> tuple[str, bytes]:
-    """The name and the bytes of a file in a container, which may be none."""
+    """The name and the bytes of a file in a container, such as gzip or none."""
     buffer = io.BytesIO()
     if container == "gz":
         return f"{name}.gz", gzip.compress(content, 1)
     if container == "gz of gz":
         return f"{name}.gz", gzip.compress(gzip.compress(content, 1), 1)
-    if container == "gz members":  # several, as `cat a.gz b.gz` makes them
+    if container == "gz members":  # several members, as from `cat a.gz b.gz`
         third = len(content) // 3
         parts = (content[:third], b"", content[third:])
         return f"{name}.gz", b"".join(gzip.compress(part, 1) for part in parts)

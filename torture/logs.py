@@ -1,4 +1,4 @@
-"""Damaged logs and tables: refused or counted right, never a crash, never wrong without a word."""
+"""Damaged logs and tables: refused or counted correctly; no crash, and no silent error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from torture.inputs import (
     ads_table,
     bids_table,
     labels_table,
-    own_log,
+    make_log,
     pack,
     seed_files,
     to_csv,
@@ -41,13 +41,13 @@ NEEDED = ("query", "ads", "clicks")
 
 
 class DamagedLogs(Campaign):
-    """A log of any format, damaged; read with bad rows dropped, then refused."""
+    """A damaged log of any format, read first with bad rows dropped, then with bad rows refused."""
 
     name = "damaged logs"
     share = 4.0
 
     def prepare(self, folder: Path) -> None:
-        """Read every good file once: modules are imported and kernels compiled."""
+        """Read every valid file once, to import modules and compile kernels."""
         for seed in seed_files():
             path = folder / seed.name
             path.write_bytes(seed.content)
@@ -59,23 +59,25 @@ class DamagedLogs(Campaign):
                     read(path)
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
-        """Damage a file, read it, and compare with other readers where it has our columns."""
+        """Damage a file and read it; compare with other readers if it has Reclick's columns."""
         seed = rng.choice(seed_files())
         content = damage(seed, rng)
-        name, packed = pack(seed.name, content, rng.choice(CONTAINERS))
+        name, file_content = pack(seed.name, content, rng.choice(CONTAINERS))
         if name != seed.name and rng.random() < 0.3:
-            packed = mutate_bytes(packed, rng, b"")
-        failure = _try(folder, name, packed, seed.format)
+            file_content = mutate_bytes(file_content, rng, b"")
+        failure = _try(folder, name, file_content, seed.format)
         if failure is None:
             return None
-        small = shrink(packed, lambda less: _fails_alike(folder, name, less, seed, failure))
+        small = shrink(
+            file_content, lambda shorter: _fails_alike(folder, name, shorter, seed, failure)
+        )
         (folder / name).write_bytes(small)
         return failure
 
 
 def damage(seed: SeedFile, rng: random.Random) -> bytes:
-    """The content of a good file with some damage of a type that suits it."""
-    other = rng.choice(seed_files()).content
+    """Damage the content of a valid file in a way that suits its type."""
+    other_content = rng.choice(seed_files()).content
     if seed.name.endswith(".parquet") and len(seed.content) < 100_000 and rng.random() < 0.5:
         table = pq.read_table(io.BytesIO(seed.content))
         for _ in range(rng.choice([1, 1, 2])):
@@ -83,17 +85,19 @@ def damage(seed: SeedFile, rng: random.Random) -> bytes:
         try:
             return to_parquet(table, compression=rng.choice(["none", "snappy", "zstd"]))
         except (pa.ArrowException, OverflowError, ValueError, IndexError, UnicodeError):
-            return mutate_bytes(seed.content, rng, other)
+            return mutate_bytes(seed.content, rng, other_content)
     if seed.name.endswith(("json", "jsonl")) and rng.random() < 0.6:
         return mutate_json_lines(seed.content, rng)
-    return mutate_bytes(seed.content, rng, other)
+    return mutate_bytes(seed.content, rng, other_content)
 
 
-def _fails_alike(folder: Path, name: str, content: bytes, seed: SeedFile, wanted: Failure) -> bool:
-    found = _try(folder, name, content, seed.format)
-    return found is not None and (found.kind, found.message[-60:]) == (
-        wanted.kind,
-        wanted.message[-60:],
+def _fails_alike(
+    folder: Path, name: str, content: bytes, seed: SeedFile, first_failure: Failure
+) -> bool:
+    failure = _try(folder, name, content, seed.format)
+    return failure is not None and (failure.kind, failure.message[-60:]) == (
+        first_failure.kind,
+        first_failure.message[-60:],
     )
 
 
@@ -114,7 +118,7 @@ def _try(folder: Path, name: str, content: bytes, format_name: str) -> Failure |
 
 
 def read_log(path: Path, format_name: str | None) -> tuple[int, int, Counter[Row]]:
-    """Rows, dropped ones, and the sessions of a log that is read with bad rows dropped."""
+    """Read a log with bad rows dropped; returns the rows, the dropped rows and the sessions."""
     log = rc.read_sessions(path, format=format_name, on_error="drop")
     sessions: Counter[Row] = Counter()
     for batch in log.batches():
@@ -125,21 +129,23 @@ def read_log(path: Path, format_name: str | None) -> tuple[int, int, Counter[Row
             clicks = batch.click[batch.clicks[i] : batch.clicks[i + 1]]
             row = (
                 queries[batch.query[i]],
-                tuple(ads[each] for each in page),
+                tuple(ads[ad] for ad in page),
                 tuple(clicks.tolist()),
             )
             sessions[row] += 1
     summary = log.summary
-    dropped = sum(summary.dropped.values())
-    kept = sum(sessions.values())
-    assert kept == summary.kept, f"{kept} sessions, but {summary.kept} kept"
+    n_dropped = sum(summary.dropped.values())
+    n_kept = sum(sessions.values())
+    assert n_kept == summary.kept, f"{n_kept} sessions, but {summary.kept} kept"
     if format_name is None:
-        assert summary.kept + dropped == summary.rows, f"{summary.kept} + {dropped}: {summary.rows}"
-    return summary.rows, dropped, sessions
+        assert summary.kept + n_dropped == summary.rows, (
+            f"{summary.kept} + {n_dropped}: {summary.rows}"
+        )
+    return summary.rows, n_dropped, sessions
 
 
 def count_log(path: Path, format_name: str | None) -> float:
-    """All sessions of a log, counted; a bad row is refused."""
+    """Count all sessions of a log; bad rows are refused."""
     counts = rc.count(rc.read_sessions(path, format=format_name))
     assert np.isfinite(counts.clicks).all()
     assert (counts.clicks <= counts.impressions + 1e-9).all()
@@ -147,7 +153,7 @@ def count_log(path: Path, format_name: str | None) -> float:
 
 
 def _check_batch(batch: Any) -> None:
-    """Every code of a batch is inside what it points into."""
+    """Check that every code and position of a batch is valid."""
     assert len(batch.query) == 0 or (
         batch.query.min() >= 0 and batch.query.max() < len(batch.queries)
     )
@@ -161,44 +167,46 @@ def _check_batch(batch: Any) -> None:
     batch.ads.validate(full=True)
 
 
-def _compare_passes(dropping: Any, total: float) -> Failure | None:
-    """A log without bad rows has as many sessions, whatever becomes of bad rows."""
-    rows, dropped, _ = dropping
-    if dropped and total:
-        return Failure("wrong answer", f"{dropped} of {rows} rows dropped, but none refused")
+def _compare_passes(pass_result: Any, total: float) -> Failure | None:
+    """A log whose bad rows would be dropped must be refused when they are not dropped."""
+    rows, n_dropped, _ = pass_result
+    if n_dropped and total:
+        return Failure("wrong answer", f"{n_dropped} of {rows} rows dropped, but none refused")
     return None
 
 
 # ---- other readers of the same file
 
 
-def compare_with_others(path: Path, found: Any) -> Failure | None:
-    """A failure if a session was kept that no other reader finds in the file."""
-    _, _, sessions = found
+def compare_with_others(path: Path, pass_result: Any) -> Failure | None:
+    """A failure if a session was read that no other reader finds in the file."""
+    _, _, sessions = pass_result
     if not sessions:
         return None
     readers = OTHER_READERS.get(path.name.split(".", 1)[1], [])
     if not readers:
         return None
-    missing: list[str] = []
+    reasons: list[str] = []
     for read in readers:
         outcome = run_in_child(lambda read=read: set(read(path)), timeout=TIMEOUT, memory=None)  # type: ignore[misc]
         if outcome.status != "done":
-            missing.append(f"{read.__name__}: {outcome.message[-200:]}")
+            reasons.append(f"{read.__name__}: {outcome.message[-200:]}")
             continue
         unknown = [row for row in sessions if row not in outcome.value]
         if not unknown:
             return None
-        missing.append(f"{read.__name__} has no {unknown[0]!r:.300}")
-    return Failure("wrong answer", f"{path.name}: " + "; ".join(missing))
+        reasons.append(f"{read.__name__} has no {unknown[0]!r:.300}")
+    return Failure("wrong answer", f"{path.name}: " + "; ".join(reasons))
 
 
 def _rows(queries: Iterable[Any], pages: Iterable[Any], clicks: Iterable[Any]) -> Iterable[Row]:
-    for query, ads, clicked in zip(queries, pages, clicks, strict=True):
+    for query, ads, positions_clicked in zip(queries, pages, clicks, strict=True):
         if isinstance(ads, list):
-            positions = clicked if isinstance(clicked, list) else []
+            positions = positions_clicked if isinstance(positions_clicked, list) else []
             try:
-                whole = tuple(dict.fromkeys(int(each) for each in positions if each is not None))
+                whole = tuple(
+                    dict.fromkeys(int(position) for position in positions if position is not None)
+                )
             except (TypeError, ValueError, OverflowError):
                 continue
             yield _as_text(query), tuple(map(_as_text, ads)), whole
@@ -211,19 +219,19 @@ def _as_text(value: Any) -> str:
 
 
 def pyarrow_reads(path: Path) -> Iterable[Row]:
-    """The rows by pyarrow."""
+    """The rows as pyarrow reads them."""
     file = pq.ParquetFile(path)
-    there = [name for name in NEEDED if name in file.schema_arrow.names]
-    table = file.read(columns=there)
+    columns_in_file = [name for name in NEEDED if name in file.schema_arrow.names]
+    table = file.read(columns=columns_in_file)
     table.validate(full=True)
-    if "clicks" not in there:  # a log without clicks is a log of pages
+    if "clicks" not in columns_in_file:  # a log without clicks is a log of pages
         table = table.append_column("clicks", pa.nulls(len(table)))
     columns = [table[name].to_pylist() for name in NEEDED]
     return list(_rows(*columns))
 
 
 def duckdb_reads(path: Path) -> Iterable[Row]:
-    """The rows by DuckDB."""
+    """The rows as DuckDB reads them."""
     import duckdb
 
     with duckdb.connect(config={"threads": 1}) as connection:
@@ -233,13 +241,16 @@ def duckdb_reads(path: Path) -> Iterable[Row]:
 
 
 def python_reads_json(path: Path) -> Iterable[Row]:
-    """The rows by Python's json, line by line; a line that it cannot read is left out."""
+    """The rows by Python's json, line by line; lines that it cannot read are left out."""
     content = path.read_bytes()
     if path.name.endswith(".gz"):
         content = gzip.decompress(content)
     rows: list[Row] = []
     for line in content.split(b"\n"):
-        for encoding in ("utf-8", "latin-1"):  # a bad byte in a field that is not read
+        for encoding in (
+            "utf-8",
+            "latin-1",
+        ):  # latin-1: fields that are not read may have invalid bytes
             try:
                 row = json.loads(line.decode(encoding))
                 fields = [[row.get(name)] for name in NEEDED]
@@ -260,14 +271,14 @@ OTHER_READERS: dict[str, list[Callable[[Path], Iterable[Row]]]] = {
 
 
 class DamagedTables(Campaign):
-    """The text of ads, labels, judgments and pairs, damaged; and predictions for damaged pages."""
+    """Damaged tables of ads, labels, judgments and pairs; and predictions for damaged pages."""
 
     name = "damaged tables"
     share = 2.0
 
     def prepare(self, folder: Path) -> None:
-        """A model that the tables are used with; good tables are used once, to compile."""
-        self.model = rc.UBM(max_iterations=3).fit(own_log(), ads=ads_table())
+        """Fit a model to use the tables with, and use valid tables once, to compile."""
+        self.model = rc.UBM(max_iterations=3).fit(make_log(), ads=ads_table())
         for what in TABLES:
             (folder / what).mkdir()
             path = folder / what / f"{what}.parquet"
@@ -279,7 +290,7 @@ class DamagedTables(Campaign):
         """Damage a table and use it."""
         what = rng.choice([*TABLES, "codes"])
         if what == "codes":
-            wrong = encode_wrongly(own_log(), rng)
+            wrong = encode_wrongly(make_log(), rng)
             outcome = run_in_child(lambda: float(rc.count(wrong).total))
             if outcome.status == "done":
                 return Failure("wrong answer", "a code outside the dictionary was counted")
@@ -322,7 +333,7 @@ class DamagedTables(Campaign):
 
 
 def _make_table(what: str) -> pa.Table:
-    tables = {"ads": ads_table, "pages": own_log, "bids": bids_table}
+    tables = {"ads": ads_table, "pages": make_log, "bids": bids_table}
     return tables.get(what, labels_table)()
 
 

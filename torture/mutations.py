@@ -1,4 +1,4 @@
-"""Damage: of bytes, of lines, of JSON values and of Arrow tables."""
+"""Mutations of bytes, of lines, of JSON values and of Arrow tables."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ VALUES: list[Any] = [
 Mutation = Callable[[bytes, random.Random, bytes], bytes]
 
 
-def mutate_bytes(content: bytes, rng: random.Random, other: bytes = b"") -> bytes:
-    """The content with one to four places damaged."""
+def mutate_bytes(content: bytes, rng: random.Random, other_content: bytes = b"") -> bytes:
+    """Damage the content at one to four places."""
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
-        content = rng.choice(BYTE_MUTATIONS)(content, rng, other)
+        content = rng.choice(BYTE_MUTATIONS)(content, rng, other_content)
     return content
 
 
 def _flip(content: bytes, rng: random.Random, _: bytes) -> bytes:
     if not content:
         return content
-    changed, place = bytearray(content), rng.randrange(len(content))
-    changed[place] ^= 1 << rng.randrange(8)
-    return bytes(changed)
+    new_content, place = bytearray(content), rng.randrange(len(content))
+    new_content[place] ^= 1 << rng.randrange(8)
+    return bytes(new_content)
 
 
 def _set(content: bytes, rng: random.Random, _: bytes) -> bytes:
     if not content:
         return content
-    changed, place = bytearray(content), rng.randrange(len(content))
-    changed[place] = rng.choice([0, 255, 127, 128, rng.randrange(256)])
-    return bytes(changed)
+    new_content, place = bytearray(content), rng.randrange(len(content))
+    new_content[place] = rng.choice([0, 255, 127, 128, rng.randrange(256)])
+    return bytes(new_content)
 
 
 def _piece(content: bytes, rng: random.Random) -> tuple[int, int]:
@@ -80,9 +80,9 @@ def _truncate(content: bytes, rng: random.Random, _: bytes) -> bytes:
     return content[: rng.randrange(len(content) + 1)]
 
 
-def _splice(content: bytes, rng: random.Random, other: bytes) -> bytes:
-    start, (first, last) = rng.randrange(len(content) + 1), _piece(other, rng)
-    return content[:start] + other[first:last] + content[start:]
+def _splice(content: bytes, rng: random.Random, other_content: bytes) -> bytes:
+    start, (first, last) = rng.randrange(len(content) + 1), _piece(other_content, rng)
+    return content[:start] + other_content[first:last] + content[start:]
 
 
 def _move_lines(content: bytes, rng: random.Random, _: bytes) -> bytes:
@@ -133,7 +133,7 @@ def _move_blocks(content: bytes, rng: random.Random, _: bytes) -> bytes:
 
 
 def _set_number(content: bytes, rng: random.Random, _: bytes) -> bytes:
-    """Write a number of four or eight bytes that is absurd as a length or an offset."""
+    """Write a number of four or eight bytes that is invalid as a length or an offset."""
     width = rng.choice([4, 8])
     if len(content) < width:
         return content
@@ -143,15 +143,15 @@ def _set_number(content: bytes, rng: random.Random, _: bytes) -> bytes:
     return content[:place] + absurd + content[place + width :]
 
 
-def _damage_end(content: bytes, rng: random.Random, other: bytes) -> bytes:
+def _damage_end(content: bytes, rng: random.Random, other_content: bytes) -> bytes:
     """Damage the last bytes, where Parquet has its footer and zip its list."""
-    cut = max(0, len(content) - rng.choice([8, 64, 500, 3000]))
+    end_start = max(0, len(content) - rng.choice([8, 64, 500, 3000]))
     mutate: Mutation = rng.choice([_flip, _set, _delete, _set_number, _truncate, _repeat])
-    return content[:cut] + mutate(content[cut:], rng, other)
+    return content[:end_start] + mutate(content[end_start:], rng, other_content)
 
 
 def _encode_otherwise(content: bytes, rng: random.Random, _: bytes) -> bytes:
-    """A mark of the byte order, or another encoding."""
+    """Add a byte order mark, or change the encoding."""
     if rng.random() < 0.5:
         return rng.choice([b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\xff\xfe\0\0"]) + content
     encoding = rng.choice(["utf-16", "utf-16-be", "utf-32", "utf-7", "cp037"])
@@ -173,7 +173,7 @@ BYTE_MUTATIONS = [
 
 
 def mutate_json_lines(content: bytes, rng: random.Random) -> bytes:
-    """Lines of JSON in which some values are others: the grammar stays right."""
+    """Replace some values in lines of JSON; the lines remain valid JSON."""
     lines = content.split(b"\n")
     for _ in range(rng.choice([1, 1, 2, 5])):
         place = rng.randrange(len(lines))
@@ -181,10 +181,10 @@ def mutate_json_lines(content: bytes, rng: random.Random) -> bytes:
             value = json.loads(lines[place])
         except (ValueError, RecursionError):
             continue
-        changed = _change_value(value, rng)
-        if rng.random() < 0.1 and isinstance(changed, dict) and len(changed) > 1:
-            changed = _swap_values(changed, rng)
-        lines[place] = json.dumps(changed, ensure_ascii=True).encode()
+        new_value = _change_value(value, rng)
+        if rng.random() < 0.1 and isinstance(new_value, dict) and len(new_value) > 1:
+            new_value = _swap_values(new_value, rng)
+        lines[place] = json.dumps(new_value, ensure_ascii=True).encode()
     return b"\n".join(lines)
 
 
@@ -198,13 +198,13 @@ def _change_value(value: Any, rng: random.Random) -> Any:
         key = rng.choice(list(value))
         how = rng.random()
         if how < 0.1:
-            return {name: each for name, each in value.items() if name != key}
+            return {name: item for name, item in value.items() if name != key}
         if how < 0.15:
             return {**value, str(rng.choice(VALUES)): value[key]}
         return {**value, key: _change_value(value[key], rng)}
     if isinstance(value, list) and value and rng.random() < 0.7:
         place = rng.randrange(len(value))
-        return [_change_value(each, rng) if i == place else each for i, each in enumerate(value)]
+        return [_change_value(item, rng) if i == place else item for i, item in enumerate(value)]
     return rng.choice(VALUES)
 
 
@@ -212,7 +212,7 @@ def _change_value(value: Any, rng: random.Random) -> Any:
 
 
 def mutate_table(table: pa.Table, rng: random.Random) -> pa.Table:
-    """A table with a column of another type, other values, another name, or nulls."""
+    """Change the type, the values or the name of a column, or add nulls to it."""
     if not table.num_columns:
         return table
     index = rng.randrange(table.num_columns)
@@ -231,8 +231,10 @@ def mutate_table(table: pa.Table, rng: random.Random) -> pa.Table:
         number = rng.choice([math.nan, math.inf, -math.inf, -1.0, 1e308, 5e-324])
         return table.set_column(index, name, pa.array([number] * table.num_rows, column.type))
     if how == 1:
-        other = rng.choice([*table.column_names, "", "clicks", "weight", "é" * 50, "\x1b[31m"])
-        names = [other if i == index else each for i, each in enumerate(table.column_names)]
+        new_name = rng.choice([*table.column_names, "", "clicks", "weight", "é" * 50, "\x1b[31m"])
+        names = [
+            new_name if i == index else old_name for i, old_name in enumerate(table.column_names)
+        ]
         return table.rename_columns(names)
     if how == 2:
         return table.append_column(rng.choice(["weight", "dwell_seconds", "extra"]), column)
@@ -256,14 +258,16 @@ def mutate_table(table: pa.Table, rng: random.Random) -> pa.Table:
 
 
 def encode_wrongly(table: pa.Table, rng: random.Random) -> pa.Table:
-    """A table whose queries are codes of a dictionary, one of them outside it.
+    """A table whose queries are dictionary codes, one of them outside the dictionary.
 
-    Arrow's own writers crash on it, so it is for readers of tables in memory only.
+    Arrow's writers crash on it, so it can be used only as a table in memory.
     """
-    encoded = table["query"].combine_chunks().dictionary_encode()
-    codes = encoded.indices.to_pylist()
-    codes[rng.randrange(len(codes))] = rng.choice([-1, len(encoded.dictionary), 2**31 - 1, 10**8])
+    query_column = table["query"].combine_chunks().dictionary_encode()
+    codes = query_column.indices.to_pylist()
+    codes[rng.randrange(len(codes))] = rng.choice(
+        [-1, len(query_column.dictionary), 2**31 - 1, 10**8]
+    )
     wrong = pa.DictionaryArray.from_arrays(
-        pa.array(codes, pa.int32()), encoded.dictionary, safe=False
+        pa.array(codes, pa.int32()), query_column.dictionary, safe=False
     )
     return table.set_column(table.column_names.index("query"), "query", wrong)

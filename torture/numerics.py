@@ -1,4 +1,4 @@
-"""Every model on small random logs: probabilities by enumeration, and against the oracles."""
+"""Every model on small random logs: checks by enumeration, and comparison with the oracles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torture.children import run_in_child
 
 WEIGHTS = (1.0, 1.0, 0.5, 3.0, 1e-6, 1e9, 2.0**45)  # 160 impressions add up to less than 2^53
 TOLERANCE = 1e-8
-NEAR_ONE = 1e-7  # the odds of a probability nearer to 1 have too few digits for an oracle
+NEAR_ONE = 1e-7  # closer to 1, the odds of a probability have too few digits for an oracle
 WEIGHTED_LOG: dict[str, list[Any]] = {
     "query": ["q"],
     "ads": [["a", "b"]],
@@ -29,13 +29,13 @@ WEIGHTED_LOG: dict[str, list[Any]] = {
 
 
 class Numerics(Campaign):
-    """Sums over all click sequences are 1, marginals agree, and the oracle has the same numbers."""
+    """Probabilities of all click sequences sum to 1, and agree with marginals and the oracle."""
 
     name = "numerics"
     share = 2.0
 
     def prepare(self, folder: Path) -> None:
-        """Compile what every model needs."""
+        """Compile the kernels of every model."""
         rng = random.Random(0)
         for name in rc.MODELS:
             for log in (small_log(rng), small_log(rng), WEIGHTED_LOG):
@@ -82,7 +82,7 @@ def random_page(rng: random.Random) -> tuple[str, tuple[str, ...]]:
 def check_model(
     name: str, log: dict[str, list[Any]], page: tuple[str, tuple[str, ...]], with_oracle: bool
 ) -> None:
-    """Fit, and compare what the model answers with the enumeration of all sequences."""
+    """Fit a model, and compare its answers with the enumeration of all sequences."""
     model_type = rc.MODELS[name]
     fast = {"tune": "off", "max_iterations": 20}
     settings = {key: value for key, value in fast.items() if key in model_type.settings}
@@ -97,7 +97,7 @@ def check_model(
         {
             "query": [query] * len(sequences),
             "ads": [list(ads)] * len(sequences),
-            "clicks": pa.array([list(each) for each in sequences], pa.list_(pa.int32())),
+            "clicks": pa.array([list(sequence) for sequence in sequences], pa.list_(pa.int32())),
         }
     )
     try:
@@ -106,25 +106,29 @@ def check_model(
         return
     assert np.isfinite(chance).all(), f"{name}: {chance}"
     assert abs(chance.sum() - 1) < TOLERANCE, f"{name}: the sequences add to {chance.sum()!r}"
-    got = np.asarray(model.click_prob({"query": [query], "ads": [list(ads)]})[0])
+    marginals = np.asarray(model.click_prob({"query": [query], "ads": [list(ads)]})[0])
     expected = [
         sum(p for p, clicks in zip(chance, sequences, strict=True) if j + 1 in clicks)
         for j in range(len(ads))
     ]
-    assert np.allclose(got[: len(ads)], expected, atol=TOLERANCE), f"{name}: {got} {expected}"
+    assert np.allclose(marginals[: len(ads)], expected, atol=TOLERANCE), (
+        f"{name}: {marginals} {expected}"
+    )
     sets = np.exp(model.log_set_prob(table))
     for clicks, value in zip(sequences, sets, strict=True):
         same = [p for p, c in zip(chance, sequences, strict=True) if set(c) == set(clicks)]
         assert math.isclose(value, sum(same), abs_tol=TOLERANCE), f"{name}: {clicks}"
     if with_oracle and name in ORACLES and _is_for_oracle(model, log, query, ads):
         truth = ORACLES[name](model, query, ads)
-        listed = [truth.get(clicks, 0.0) for clicks in sequences]
-        assert np.allclose(chance, listed, atol=TOLERANCE), f"{name}: {chance} oracle {listed}"
+        oracle_values = [truth.get(clicks, 0.0) for clicks in sequences]
+        assert np.allclose(chance, oracle_values, atol=TOLERANCE), (
+            f"{name}: {chance} oracle {oracle_values}"
+        )
 
 
 def _is_for_oracle(model: Any, log: dict[str, list[Any]], query: str, ads: tuple[str, ...]) -> bool:
-    """Whether plain arithmetic on the published parameters has the digits, and the positions."""
+    """Whether an oracle can compute the page: enough digits, and parameters of every position."""
     if len(ads) > max(map(len, log["ads"])):
         return False
-    asked = {"query": [query] * len(ads), "ad": list(ads)}
-    return all(1 - p > NEAR_ONE for p in model.relevance(asked)["attractiveness"].to_pylist())
+    pairs = {"query": [query] * len(ads), "ad": list(ads)}
+    return all(1 - p > NEAR_ONE for p in model.relevance(pairs)["attractiveness"].to_pylist())

@@ -1,4 +1,4 @@
-"""Names in the file system that are no plain files: as logs, and as places to write to."""
+"""Paths that are not plain files, as logs and as targets to write to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import reclick as rc
 from torture.campaign import Campaign, Failure, explain_outcome
 from torture.children import run_in_child
-from torture.inputs import own_log, to_parquet
+from torture.inputs import make_log, to_parquet
 
 TIMEOUT = 20.0
 SUFFIXES = ("parquet", "jsonl", "csv", "jsonl.gz", "zip")
@@ -26,15 +26,15 @@ class OddPlaces(Campaign):
     share = 0.5
 
     def prepare(self, folder: Path) -> None:
-        """A model to predict with, and what is compiled for it."""
-        self.log = to_parquet(own_log(sessions=40))
+        """Fit a model to predict with, and compile what the attempts use."""
+        self.log = to_parquet(make_log(sessions=40))
         (folder / "log.parquet").write_bytes(self.log)
         self.model = rc.DCTR().fit(folder / "log.parquet")
         for use in USES.values():
             use(self.model, folder / "log.parquet", folder)
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
-        """Make such a place, and read it or write to it."""
+        """Create such a path, and read it or write to it."""
         kind, suffix = rng.choice(list(PLACES)), rng.choice(SUFFIXES)
         place = folder / f"place.{suffix}"
         good = folder / "log.parquet"
@@ -59,10 +59,10 @@ class OddPlaces(Campaign):
         failure = explain_outcome(outcome, what)
         after = os.lstat(place)
         same = (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
-        if failure is None and not same and kind != "empty":  # which may be replaced
+        if failure is None and not same and kind != "empty":  # empty files may be replaced
             return Failure("file of others", f"{what}: it was replaced")
         if kind in {"pipe", "socket"}:
-            place.unlink()  # what is kept is copied, and these cannot be
+            place.unlink()  # failed inputs are copied, and these cannot be
         return failure
 
 
@@ -130,7 +130,7 @@ def _link_to(target: str) -> Callable[[Path, Path], None]:
 
 def _make_socket(place: Path, good: Path) -> None:
     folder = Path.cwd()
-    os.chdir(place.parent)  # a name may have no more than about a hundred characters
+    os.chdir(place.parent)  # the name of a socket has at most about a hundred characters
     try:
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(place.name)

@@ -1,4 +1,4 @@
-"""Several processes at once: updates of one model, writers of one set of files, and readers."""
+"""Concurrent processes: updates of one model, writers of one set of files, and readers."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from reclick.errors import ReclickError
 from reclick.runtime import artifact
 from torture.campaign import Campaign, Failure, explain_outcome
 from torture.children import Outcome, run_in_child
-from torture.inputs import own_log
+from torture.inputs import make_log
 
 SECONDS = 1.5
 
 
 class Rivals(Campaign):
-    """Readers see one state or another, whole; no update is lost; sets are not mixed."""
+    """Readers see complete states; no update is lost; sets of files are not mixed."""
 
     name = "rivals"
     share = 2.0
 
     def prepare(self, folder: Path) -> None:
         """Compile what the processes use."""
-        rc.MultiClick().fit(own_log(0, 40)).save(folder / "m")
-        rc.load(folder / "m").update(own_log(9, 5))
+        rc.MultiClick().fit(make_log(0, 40)).save(folder / "m")
+        rc.load(folder / "m").update(make_log(9, 5))
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
-        """Let some of them run at once."""
+        """Run some processes at once."""
         return rng.choice([update_at_once, replace_and_read, split_at_once])(rng, folder)
 
 
 def run_together(works: list[Callable[[], object]]) -> list[Outcome]:
-    """Run functions at once, each in a child of its own."""
+    """Run functions at once, each in a separate child."""
     import threading
 
     outcomes: list[Outcome | None] = [None] * len(works)
@@ -52,10 +52,10 @@ def run_together(works: list[Callable[[], object]]) -> list[Outcome]:
 
 
 def update_at_once(rng: random.Random, folder: Path) -> Failure | None:
-    """Three processes add days to one model: each is in it, once, or was refused."""
-    rc.MultiClick().fit(own_log(0, 40)).save(folder / "m")
+    """Three processes add days to one model: each day must be added once or refused."""
+    rc.MultiClick().fit(make_log(0, 40)).save(folder / "m")
     start = rc.load(folder / "m").training_counts.total
-    days = [own_log(10 + i, rng.randint(3, 20)) for i in range(3)]
+    days = [make_log(10 + i, rng.randint(3, 20)) for i in range(3)]
     sizes = [sum(day["weight"].to_pylist()) for day in days]
 
     def add(i: int) -> Callable[[], object]:
@@ -80,18 +80,20 @@ def update_at_once(rng: random.Random, folder: Path) -> Failure | None:
         failure = explain_outcome(outcome, "updates at once")
         if failure is not None:
             return failure
-    added = sum(size for size, each in zip(sizes, outcomes, strict=True) if each.value is True)
+    n_added = sum(
+        size for size, outcome in zip(sizes, outcomes, strict=True) if outcome.value is True
+    )
     total = rc.load(folder / "m").training_counts.total
-    if abs(total - start - added) > 1e-6:
-        return Failure("lost update", f"{total} sessions, expected {start + added}")
+    if abs(total - start - n_added) > 1e-6:
+        return Failure("lost update", f"{total} sessions, expected {start + n_added}")
     return None
 
 
 def replace_and_read(rng: random.Random, folder: Path) -> Failure | None:
-    """Two states replace each other while two processes read: each sees one of them."""
-    counts = [rc.count(own_log(seed, 20 + seed)) for seed in (1, 2)]
+    """Two states replace each other while two processes read: readers must see one of them."""
+    counts = [rc.count(make_log(seed, 20 + seed)) for seed in (1, 2)]
     counts[0].save(folder / "c")
-    totals = {each.total for each in counts}
+    totals = {state.total for state in counts}
 
     def write() -> int:
         end, writes = time.monotonic() + SECONDS, 0
@@ -118,11 +120,11 @@ def replace_and_read(rng: random.Random, folder: Path) -> Failure | None:
 
 
 def split_at_once(rng: random.Random, folder: Path) -> Failure | None:
-    """Two processes split different logs into one folder, and one reads it."""
+    """Two processes split different logs into one folder, which is then read."""
     sizes = {}
     logs = []
     for i in range(2):
-        log = own_log(i, 30 + 30 * i)
+        log = make_log(i, 30 + 30 * i)
         logs.append(log)
         parts = log["part"].to_pylist()
         sizes[i] = tuple(parts.count(name) for name in ("history", "train", "test"))
@@ -143,10 +145,10 @@ def split_at_once(rng: random.Random, folder: Path) -> Failure | None:
             return failure
         if outcome.status == "refused":
             return Failure("false alarm", outcome.message)
-    found = tuple(
+    part_sizes = tuple(
         rc.read_sessions(folder / "parts" / f"{name}.parquet").summary.kept
         for name in ("history", "train", "test")
     )
-    if found not in sizes.values():
-        return Failure("mixed state", f"parts of {found} sessions, expected one of {sizes}")
+    if part_sizes not in sizes.values():
+        return Failure("mixed state", f"parts of {part_sizes} sessions, expected one of {sizes}")
     return None

@@ -1,4 +1,4 @@
-"""Runs campaigns for some minutes in a few processes, keeps count, and can go on later."""
+"""Runs campaigns for some minutes in several processes, counts, and can continue later."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ CAMPAIGNS: list[type[Campaign]] = [
     *(DamagedLogs, DamagedTables, Bombs, ForgedFolders, ForgedEvaluations, CrashesAtSteps, Kills),
     *(FullDisks, FilesOfOthers, OddPlaces, Rivals, Numerics, HostileArguments),
 ]
-TURN_SECONDS = 8.0  # of one campaign, before the next one
+TURN_SECONDS = 8.0  # time of one campaign before the next one
 Tally = dict[str, Any]  # of a campaign: next attempt, tries, seconds, failures by kind
 
 
 class Worker:
-    """One process: its share of the attempts of every campaign."""
+    """One process, which makes its share of the attempts of every campaign."""
 
     def __init__(self, folder: Path, seed: int, number: int, workers: int) -> None:
         self.folder, self.seed, self.number, self.workers = folder, seed, number, workers
@@ -46,22 +46,22 @@ class Worker:
             self.state = json.loads(self.state_path.read_text(encoding="utf-8"))
 
     def run(self, seconds: float, campaigns: list[type[Campaign]]) -> None:
-        """Take turns until the time is over."""
+        """Run the campaigns in turn until the time is over."""
         with tempfile.TemporaryDirectory(prefix="torture-") as name:
             scratch = Path(name)
             ready: dict[str, Campaign] = {}
-            while self.spent() < seconds:
+            while self.measure_time() < seconds:
                 kind = min(campaigns, key=self._weight)
                 if kind.name not in ready:
                     ready[kind.name] = self._prepare(kind, scratch)
-                end = time.monotonic() + min(TURN_SECONDS, seconds - self.spent())
+                end = time.monotonic() + min(TURN_SECONDS, seconds - self.measure_time())
                 while time.monotonic() < end:
                     self.attempt(ready[kind.name], scratch)
                 self._save()
 
-    def spent(self) -> float:
-        """The seconds of all attempts so far."""
-        return float(sum(each["seconds"] for each in self.state.values()))
+    def measure_time(self) -> float:
+        """Sum the seconds of all attempts so far."""
+        return float(sum(tally["seconds"] for tally in self.state.values()))
 
     def _weight(self, kind: type[Campaign]) -> float:
         return float(self._tally(kind.name)["seconds"]) / kind.share
@@ -71,23 +71,23 @@ class Worker:
         return self.state.setdefault(name, empty)
 
     def _prepare(self, kind: type[Campaign], scratch: Path) -> Campaign:
-        campaign, started = kind(), time.monotonic()
+        campaign, start = kind(), time.monotonic()
         folder = scratch / kind.name
         folder.mkdir()
         campaign.prepare(folder)
-        self._tally(kind.name)["seconds"] += time.monotonic() - started
+        self._tally(kind.name)["seconds"] += time.monotonic() - start
         return campaign
 
     def attempt(self, campaign: Campaign, scratch: Path) -> Failure | None:
         """Make the next attempt of a campaign."""
         tally = self._tally(campaign.name)
-        number, started = tally["next"], time.monotonic()
+        number, start = tally["next"], time.monotonic()
         folder = scratch / f"{campaign.name} {number}"
         folder.mkdir()
         rng = random.Random(f"{self.seed} {campaign.name} {number}")
         try:
             failure = campaign.attempt(rng, folder)
-        except Exception:  # of the campaign itself, which is a failure too
+        except Exception:  # an error of the campaign itself is a failure too
             failure = Failure("campaign", traceback.format_exc(limit=-6))
         if failure is not None:
             tally["failures"][failure.kind] = tally["failures"].get(failure.kind, 0) + 1
@@ -95,11 +95,11 @@ class Worker:
         shutil.rmtree(folder, ignore_errors=True)
         tally["next"] += self.workers
         tally["tries"] += 1
-        tally["seconds"] += time.monotonic() - started
+        tally["seconds"] += time.monotonic() - start
         return failure
 
     def _keep(self, name: str, number: int, folder: Path, failure: Failure) -> None:
-        """Keep the input of a failure, and what it showed."""
+        """Save the input of a failure and its message."""
         place = self.folder / "failures" / f"{name} {number}".replace(" ", "-")
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
@@ -119,8 +119,8 @@ class Worker:
 def run_campaigns(
     folder: Path, seed: int, minutes: float, workers: int, names: list[str] | None = None
 ) -> dict[str, Tally]:
-    """Run campaigns until all workers have used their time; returns the sums of all workers."""
-    campaigns = [each for each in CAMPAIGNS if names is None or each.name in names]
+    """Run campaigns until all workers have used their time; returns the totals of all workers."""
+    campaigns = [campaign for campaign in CAMPAIGNS if names is None or campaign.name in names]
     folder.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("fork")
     processes = [
@@ -142,14 +142,14 @@ def run_campaigns(
 def _work(
     folder: Path, seed: int, number: int, workers: int, seconds: float, campaigns: Any
 ) -> None:
-    os.environ["RECLICK_THREADS"] = "1"  # of a child; the workers use the processors
+    os.environ["RECLICK_THREADS"] = "1"  # per child, because the workers share the processors
     os.environ["RECLICK_PROGRESS"] = "0"
     logging.getLogger("reclick").setLevel(logging.ERROR)
     Worker(folder, seed, number, workers).run(seconds, campaigns)
 
 
 def add_tallies(folder: Path, workers: int) -> dict[str, Tally]:
-    """What all workers have done."""
+    """Add up the tallies of all workers."""
     total: dict[str, Tally] = {}
     for number in range(workers):
         path = folder / f"worker-{number}.json"

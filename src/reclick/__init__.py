@@ -149,8 +149,8 @@ if TYPE_CHECKING:
     from reclick.simulation import Simulation, Truth, simulate
     from reclick.text.tokens import tokens
 
-# Where each public name lives. A module is imported when a name of it is first used, so that
-# `import reclick` and `reclick --help` are quick.
+# The module of each public name. A module is imported when one of its names is first used, so that
+# `import reclick` and `reclick --help` are fast.
 _HOMES = {
     "reclick.data.frames": (
         "to_latex",
@@ -326,7 +326,7 @@ _HOMES = {
     ),
     "reclick.text.tokens": ("tokens",),
 }
-_MODULES = ("datasets",)  # public as they are
+_MODULES = ("datasets",)  # public modules
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [

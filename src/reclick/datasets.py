@@ -1,4 +1,4 @@
-"""Data to try Reclick on: a simulated market, made once and kept in the user's cache folder."""
+"""Example data: a simulated market, which is made once and cached in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
 def market(
     sessions: int = 20_000, *, weeks: int = 3, queries: int = 500, seed: int = 0
 ) -> Simulation:
-    """A small simulated market: weeks of sessions, ads with text, labels, bids and the truth.
+    """Return a small simulated market: weeks of sessions, ads with text, labels, bids and truth.
 
-    It is `simulate` with these arguments. The first call writes it to the user's cache folder
-    (`RECLICK_CACHE_DIR`), by its arguments and by the version of the simulation; later calls read
-    it from there, and get the same tables.
+    It is the result of `simulate` with these arguments. The first call writes it to the user's
+    cache folder (`RECLICK_CACHE_DIR`), under a key of the arguments and the code of the simulation;
+    later calls read it from there, and return the same tables.
 
     >>> import reclick as rc
     >>> data = rc.datasets.market(sessions=500, queries=20)
@@ -40,18 +40,19 @@ def market(
     """
     arguments = {"sessions": sessions, "weeks": weeks, "queries": queries, "seed": seed}
     folder = _dataset_folder("market", arguments)
-    kept = None if folder is None else _load_kept(folder)
-    if kept is not None:
-        return kept
-    made = simulate(sessions, weeks=weeks, queries=queries, seed=seed)
+    cached_simulation = None if folder is None else _load_from_cache(folder)
+    if cached_simulation is not None:
+        return cached_simulation
+    simulation = simulate(sessions, weeks=weeks, queries=queries, seed=seed)
     if folder is None:
-        return made
-    _keep(made, folder)
-    return _load_kept(folder) or made  # as read, so that the first call returns what later ones do
+        return simulation
+    _write_to_cache(simulation, folder)
+    # Read it back, so that the first call returns the same as later calls.
+    return _load_from_cache(folder) or simulation
 
 
-def _load_kept(folder: Path) -> Simulation | None:
-    """What the cache holds; None where there is nothing, or where it is damaged."""
+def _load_from_cache(folder: Path) -> Simulation | None:
+    """Load a simulation from the cache; None if it is not there or damaged."""
     if not folder.is_dir():
         return None
     try:
@@ -63,7 +64,7 @@ def _load_kept(folder: Path) -> Simulation | None:
 
 
 def load_simulation(folder: Path) -> Simulation:
-    """Read what `Simulation.save` wrote."""
+    """Read the files of `Simulation.save`."""
     facts = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     users, settings = _with_tuples(facts.pop("users")), _with_tuples(facts)
     tables = {
@@ -87,12 +88,14 @@ def load_simulation(folder: Path) -> Simulation:
 
 
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON values with tuples, as `simulate` has them."""
-    return {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
+    """Replace lists in JSON values by tuples, as in `simulate`."""
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
 
 
 def _dataset_folder(name: str, arguments: dict[str, int]) -> Path | None:
-    """Where a data set is kept; None where there is no cache folder."""
+    """Return the cache folder of a data set; None if there is no cache folder."""
     kernels = cache_folder()
     if kernels is None:
         return None
@@ -102,17 +105,17 @@ def _dataset_folder(name: str, arguments: dict[str, int]) -> Path | None:
 
 
 def _simulation_source() -> bytes:
-    """The code that makes the data: another version makes other data."""
+    """Return the code that makes the data, as another version makes other data."""
     files = sorted((Path(__file__).parent / "simulation").rglob("*.py"))
     return b"".join(file.read_bytes() for file in files)
 
 
-def _keep(made: Simulation, folder: Path) -> None:
-    """Write a simulation to the cache, in one step; without room for it nothing is kept."""
+def _write_to_cache(simulation: Simulation, folder: Path) -> None:
+    """Write a simulation to the cache atomically; if that fails, log a warning."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with scratch_folder(folder.parent) as temporary:
-            made.save(temporary / folder.name)
+            simulation.save(temporary / folder.name)
             if not folder.exists():
                 (temporary / folder.name).rename(folder)
     except (OSError, ReclickError) as error:

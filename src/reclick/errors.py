@@ -1,4 +1,4 @@
-"""The error tree. Every message says what is wrong, where, what was got, and what to do."""
+"""All errors. A message says what is wrong, where, which value was passed, and what to do."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 
 class Argument(NamedTuple):
-    """An argument named in a message: the command line shows it as its own option.
+    """An argument that a message names: the command line shows it as an option.
 
-    `value` is a value to give it; `...` leaves the value open, and without one the name stands
-    alone. `option` is its name on the command line, where that is another.
+    `value` is a suggested value; `...` stands for any value, and without a value only the name is
+    shown. `option` is the name on the command line, if it differs.
 
     >>> str(Argument("max_ads")), str(Argument("by", ...)), str(Argument("cuts", (0.05, 0.2)))
     ('max_ads', 'by=…', 'cuts=(0.05, 0.2)')
@@ -39,13 +39,13 @@ class Argument(NamedTuple):
 
 
 LONGEST_VALUE = 200  # characters of a value in a message
-Part = str | Argument  # a message is text and arguments in turn
-# In an address of Azure a container stands before the @, and only what follows a colon is secret.
+Part = str | Argument  # of a message
+# In an Azure address a container precedes the @, and only the text after a colon is secret.
 USERINFO = re.compile(
     r"(?<=://)(?:(?<!abfs://)(?<!abfss://)[^\s/@]+|[^\s/@:]+:[^\s/@]+|[^\s/@:]+:(?!\d+/)[^\s@]+)@"
 )
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-LONG_WORD = re.compile(r"(\S{800})\S+")  # a name of others, which must not bury the message
+LONG_WORD = re.compile(r"(\S{800})\S+")  # such as a long name, which would hide the message
 SIGNATURE = re.compile(
     r"([?&][\w.-]*(?:sig|signature|token|key|keyid|secret|password|credential)=)[^\s&'\"),;]*\b",
     re.IGNORECASE,
@@ -62,19 +62,19 @@ def mask_secrets(text: str) -> str:
 
 
 def escape_controls(text: str) -> str:
-    r"""Show control characters, which a terminal would obey, and half surrogate pairs as escapes.
+    r"""Replace control characters, which a terminal would execute, and half surrogate pairs.
 
     >>> escape_controls("a\x1b[31mb\nc")
     'a\\x1b[31mb\nc'
     """
-    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class ReclickError(Exception):
-    """Everything Reclick raises on purpose.
+    """The base of all errors that Reclick raises.
 
-    A message is given in parts, text and `Argument`s; `str(error)` has the arguments as in Python.
-    Secrets of URIs are masked.
+    A message has parts: text and `Argument`s. `str(error)` spells arguments as in Python. Secrets
+    in URIs are masked.
 
     >>> error = ReclickError("Page too long. Raise ", Argument("max_ads"), ".")
     >>> str(error), error.render(lambda argument: "--" + argument.name.replace("_", "-"))
@@ -85,11 +85,11 @@ class ReclickError(Exception):
         super().__init__(*parts)
 
     def parts(self, *, python: bool) -> Sequence[Part]:
-        """The message: text and arguments in turn, as it is read in Python or elsewhere."""
+        """Return the parts of the message, for Python or for the command line."""
         return self.args
 
     def render(self, spell: Callable[[Argument], str] | None = None) -> str:
-        """The message with every argument as `spell` writes it, by default as in Python."""
+        """Return the message; `spell` writes its arguments, by default as in Python."""
         parts = self.parts(python=spell is None)
         write = spell or str
         text = "".join(write(part) if isinstance(part, Argument) else str(part) for part in parts)
@@ -103,15 +103,15 @@ class ReclickError(Exception):
 
 
 class LogError(ReclickError, ValueError):
-    """A log, an ads table or a labels table cannot be read as it is."""
+    """A log, an ads table or a labels table cannot be read."""
 
 
 class BadRowsError(LogError):
-    """Some rows break the contract and `on_error` is "raise"."""
+    """Some rows are bad and `on_error` is "raise"."""
 
 
 class SettingError(ReclickError, ValueError):
-    """A setting or an argument has a value that makes no sense.
+    """A setting or an argument has an invalid value.
 
     >>> error = SettingError("first", 0, "a whole number of 1 or more", or_none=True)
     >>> str(error)
@@ -134,10 +134,10 @@ class SettingError(ReclickError, ValueError):
         self.got = got
         self.expected = expected
         self.advice: tuple[Part, ...] = (advice,) if isinstance(advice, str) else tuple(advice)
-        self.or_none = or_none  # None is a value too, which the command line has no word for
+        self.or_none = or_none  # None is valid too, which the command line cannot express
 
     def parts(self, *, python: bool) -> Sequence[Part]:
-        """What was got and what was expected, then the advice."""
+        """Return the value that was passed and what was expected, then the advice."""
         none = ", or None" if self.or_none and python else ""
         got = _shorten(self.got)
         start = (Argument(self.argument), f": got {got}, expected {self.expected}{none}.")
@@ -149,7 +149,7 @@ class SettingError(ReclickError, ValueError):
 
 
 class UsageError(SettingError):
-    """Arguments do not go together, or do not fit what they are given with.
+    """Arguments contradict each other, or do not fit the model or the log.
 
     >>> raise UsageError("Give ", Argument("test", ...), ", a log to score the models on.")
     Traceback (most recent call last):
@@ -160,7 +160,7 @@ class UsageError(SettingError):
         super().__init__("", None, "", message)
 
     def parts(self, *, python: bool) -> Sequence[Part]:
-        """The message alone."""
+        """Return the message only."""
         return self.advice
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -172,11 +172,11 @@ class UnknownModelError(SettingError, KeyError):
 
 
 class SeenLogError(UsageError):
-    """A model has seen this log before, or is to be tested on the sessions it is fitted to."""
+    """A model has seen this log before, or would be tested on the sessions it is fitted to."""
 
 
 class EngineError(ReclickError, RuntimeError):
-    """The processes or the cluster that do an engine's work cannot do it."""
+    """The processes or the cluster of an engine fail."""
 
 
 class FitError(ReclickError, ArithmeticError):
@@ -184,11 +184,11 @@ class FitError(ReclickError, ArithmeticError):
 
 
 class NotFittedError(ReclickError):
-    """The model was asked before it was fitted."""
+    """The model is used before it is fitted."""
 
 
 class CannotAnswerError(ReclickError):
-    """The model, or the exact method, has no answer to this question."""
+    """The model, or the exact method, cannot compute this."""
 
 
 class StoreError(ReclickError):
@@ -200,45 +200,45 @@ class MissingExtraError(ReclickError, ImportError):
 
 
 def _shorten(value: object) -> str:
-    """A value as in Python, cut where it is long."""
+    """Return the repr of a value, shortened if it is long."""
     try:
         text = repr(value)
-    except ValueError:  # Python writes no number of more than 4,300 digits
+    except ValueError:  # Python does not print numbers of more than 4,300 digits
         return "a number of more than 4,300 digits"
-    except Exception:  # of a class of others, such as a DuckDB relation that is closed
+    except Exception:  # of another library, such as a closed DuckDB relation
         return f"a {type(value).__name__}"
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
 
 
 def check_choice(argument: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse an argument that is not one of the choices."""
+    """Raise if an argument is not one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise SettingError(argument, value, f"one of {', '.join(map(repr, choices))}")
 
 
 def check_range(argument: str, value: object, low: float, high: float | None = None) -> None:
-    """Refuse an argument that is not a number in a range."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and low <= value <= (sys.float_info.max if high is None else high)):  # type: ignore[operator]
-        wanted = f"of {low:g} or more" if high is None else f"from {low:g} to {high:g}"
-        raise SettingError(argument, value, f"a number {wanted}")
+    """Raise if an argument is not a number in a range."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and low <= value <= (sys.float_info.max if high is None else high)):  # type: ignore[operator]
+        limits = f"of {low:g} or more" if high is None else f"from {low:g} to {high:g}"
+        raise SettingError(argument, value, f"a number {limits}")
 
 
 def check_whole(argument: str, value: object, low: int) -> int:
-    """The argument as an int; one that is not a whole number from `low` on is refused."""
+    """Return an argument as an int; raise if it is not a whole number of `low` or more."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
         raise SettingError(argument, value, f"a whole number of {low} or more")
     return int(value)
 
 
 def check_seed(argument: str, value: object) -> None:
-    """Refuse what is neither a random generator nor a whole number of 0 or more."""
+    """Raise if an argument is neither a random generator nor a whole number of 0 or more."""
     if not hasattr(value, "bit_generator"):
         check_whole(argument, value, 0)
 
 
 def check_fitted_model(model: Any) -> None:
-    """Refuse what is not a fitted model."""
+    """Raise if an argument is not a fitted model."""
     if not hasattr(type(model), "check_fitted"):
         raise SettingError("model", model, "a fitted model, such as rc.load(folder) returns")
     model.check_fitted()
@@ -251,9 +251,9 @@ def explain_write_errors(
     *,
     files: Sequence[Path] | None = None,
 ) -> Iterator[None]:
-    """Turn an OSError of writing into a StoreError with advice and the state that it leaves.
+    """Turn an OSError of writing into a StoreError with advice and the state of the files.
 
-    With `files`, only a full disk and errors of these files: others are not of writing.
+    With `files`, only a full disk and errors of these files are errors of writing.
 
     >>> with explain_write_errors("model"):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
@@ -264,15 +264,17 @@ The disk is full: free some space or give another folder. What was there before 
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "no space left" in str(error).lower()
-        too_large = error.errno == errno.EFBIG
-        of_writing = full or too_large or files is None
-        if not of_writing and not any(_is_about(error, file) for file in files or ()):
+        is_full = (
+            error.errno in (errno.ENOSPC, errno.EDQUOT) or "no space left" in str(error).lower()
+        )
+        is_too_large = error.errno == errno.EFBIG
+        is_of_writing = is_full or is_too_large or files is None
+        if not is_of_writing and not any(_is_about(error, file) for file in files or ()):
             raise
         advice = "Give a folder that can be written."
-        if full:
+        if is_full:
             advice = "The disk is full: free some space or give another folder."
-        elif too_large:
+        elif is_too_large:
             advice = "Its size is limited, by the file system or by `ulimit -f`."
         raise StoreError(f"{where} cannot be written ({error}). {advice} {after}") from error
 

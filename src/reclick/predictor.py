@@ -48,7 +48,7 @@ from reclick.text.word_rates import TextIndex
 BATCH_LABEL = "the batch"
 CSV_SUFFIXES = (".csv", ".csv.gz")
 CSV_ROWS = 16_384  # in memory at a time
-JOIN_ROWS = 16_384  # of each group of buckets in memory at a time
+JOIN_ROWS = 16_384  # per group of buckets, in memory at a time
 MOST_ADS = 1 << 30  # of a page whose length was checked before
 FEW_ROWS = 16  # of a batch that is encoded row by row
 SAFE_ID_CHARACTERS = 16_384  # of a query or an ad id, whose limit is four times as many bytes
@@ -58,7 +58,7 @@ SEQUENCE_LISTS = pa.list_(SEQUENCE)
 
 
 class Predictions(NamedTuple):
-    """What a model predicts for some pages, laid end to end; None where it was not requested."""
+    """Predictions for pages, concatenated; None if a quantity was not requested."""
 
     starts: Int64  # [page + 1] where each page starts among the impressions
     click_prob: Float64  # [impression]
@@ -69,7 +69,7 @@ class Predictions(NamedTuple):
     satisfaction_prob: Float64 | None  # [page]
 
     def to_columns(self) -> dict[str, pa.Array]:
-        """The columns that `Predictor` adds, by name."""
+        """Return the columns that `Predictor` adds, by name."""
         columns = {
             "click_prob": self._number_lists(self.click_prob),
             "expected_clicks": _array(pa.float64(), self.expected_clicks),
@@ -88,19 +88,19 @@ class Predictions(NamedTuple):
 
 
 class Predictor:
-    """A fitted model over Arrow batches: the pages and, beside them, what the model predicts.
+    """Adds the predictions of a fitted model to Arrow batches of pages.
 
-    A batch has the columns `query` and `ads`, and where there are clicks so far `clicks`. Added
-    are `click_prob` (one probability per position), `expected_clicks` and `sequences`, the `top`
-    most likely click sequences with their probabilities (none with top=0). With `next_click`,
-    `next_click_prob` (per position) and `end_prob` given the clicks so far; with `satisfaction`,
-    `satisfaction_prob`, that the session ends because an ad satisfied the user; with `noise`,
-    `noise_prob`, that its clicks are random, under a model that was fitted with noise. With
-    `noise_of_users`, a table with columns user and noise_prob, that is her user's. Sessions above
-    `max_noise` are left out.
+    A batch has the columns `query` and `ads`, and `clicks` if there are clicks so far. The added
+    columns are `click_prob` (one probability per position), `expected_clicks` and `sequences`, the
+    `top` most likely click sequences with their probabilities (no such column with top=0). With
+    `next_click`, there are `next_click_prob` (per position) and `end_prob`, given the clicks so
+    far; with `satisfaction`, `satisfaction_prob`, the probability that the session ends because an
+    ad satisfied the user; with `noise`, `noise_prob`, the probability that its clicks are random,
+    under a model that was fitted with noise. With `noise_of_users`, a table with columns user and
+    noise_prob, it is that of the user of the session. Sessions above `max_noise` are left out.
 
-    No log is opened and no thread is started, unless `threads` is more than 1 and the batch large.
-    A Predictor may be used by many threads at once.
+    No log is opened, and no thread is started unless `threads` is more than 1 and the batch is
+    large. Many threads may use a Predictor at once.
 
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     >>> from reclick.models import DCTR
@@ -139,7 +139,7 @@ class Predictor:
         self._columns: tuple[pa.Schema, dict[str, str]] | None = None  # of the last batch
 
     def __call__(self, pages: pa.RecordBatch, *, text: object = None) -> pa.RecordBatch:
-        """The pages and the predictions. `text` is an ads table for ads the model does not know."""
+        """Return the pages with predictions; `text` is an ads table of ads new to the model."""
         batch = self.validate(pages)
         index = None if text is None else self.model._index_text(read_ads(text))
         return self.predict_sessions(batch, index)
@@ -147,9 +147,9 @@ class Predictor:
     def predict_sessions(
         self, sessions: SessionBatch, text: TextIndex | None = None
     ) -> pa.RecordBatch:
-        """The rows of valid sessions and the predictions; `text` is the model's `_index_text`.
+        """Return the rows of valid sessions with predictions; `text` is the model's `_index_text`.
 
-        It is what an engine maps over a log.
+        An engine maps this function over a log.
         """
         chunks = list(
             self.model.map_batch(sessions, self.predict_chunk, text=text, threads=self.threads)
@@ -157,45 +157,45 @@ class Predictor:
         return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
 
     def predict_chunk(self, sessions: SessionBatch, pages: PageDistribution) -> pa.RecordBatch:
-        """The rows of some sessions and the predictions for their pages.
+        """Return the rows of some sessions with the predictions for their pages.
 
-        A column of the input that has the name of an added one is replaced.
+        A column of the input with the name of an added column is replaced.
         """
         rows: pa.RecordBatch = sessions.rows
-        added = self.predict_pages(sessions, pages).to_columns()
+        new_columns = self.predict_pages(sessions, pages).to_columns()
         if self.noise:
-            added["noise_prob"] = self._noise_prob(sessions, pages)
-        kept = [
+            new_columns["noise_prob"] = self._noise_prob(sessions, pages)
+        old_columns = [
             (name, column)
             for name, column in zip(rows.schema.names, rows.columns, strict=True)
-            if name not in added
+            if name not in new_columns
         ]
-        names, columns = zip(*kept, *added.items(), strict=True)
-        repeated = [name for name, times in Counter(names).items() if times > 1]
-        if repeated:
+        names, columns = zip(*old_columns, *new_columns.items(), strict=True)
+        duplicates = [name for name, times in Counter(names).items() if times > 1]
+        if duplicates:
             raise LogError(
-                f"The pages have two columns {repeated[0]!r}, and most readers refuse a file that "
-                "has. Drop or rename one of them."
+                f"The pages have two columns {duplicates[0]!r}, and most readers refuse a file "
+                "that has. Drop or rename one of them."
             )
         batch = pa.RecordBatch.from_arrays(list(columns), names=names)
         if self.max_noise is None:
             return batch
-        return batch.filter(pc.less_equal(added["noise_prob"], self.max_noise))
+        return batch.filter(pc.less_equal(new_columns["noise_prob"], self.max_noise))
 
     def _noise_prob(self, sessions: SessionBatch, pages: PageDistribution) -> pa.Array:
-        """P(noise) of each session, or of its user where that is known."""
+        """Return P(noise) of each session, or of its user if that is known."""
         noise = self.model.noise_
         assert noise is not None  # noqa: S101, it was checked
-        alone = noise.posterior(self.model, sessions, pages)
+        of_session = noise.posterior(self.model, sessions, pages)
         if self.noise_of_users is None or sessions.rows is None:
-            return _array(pa.float64(), alone)
+            return _array(pa.float64(), of_session)
         users = sessions.rows.column("user").cast(pa.string())
-        found = pc.index_in(users, value_set=self.noise_of_users["user"], skip_nulls=True)
-        known = self.noise_of_users["noise_prob"].combine_chunks().take(found)
-        return pc.coalesce(known, _array(pa.float64(), alone))
+        row = pc.index_in(users, value_set=self.noise_of_users["user"], skip_nulls=True)
+        of_user = self.noise_of_users["noise_prob"].combine_chunks().take(row)
+        return pc.coalesce(of_user, _array(pa.float64(), of_session))
 
     def predict_pages(self, sessions: SessionBatch, pages: PageDistribution) -> Predictions:
-        """The predictions for pages, given the clicks so far of their sessions."""
+        """Predict pages, given the clicks so far of their sessions."""
         marginals = np.asarray(pages.click_prob(), np.float64)
         following = end = None
         if self.next_click:
@@ -211,7 +211,7 @@ class Predictor:
         )
 
     def validate(self, pages: pa.RecordBatch) -> SessionBatch:
-        """The pages as sessions, or an error that says which rows are bad and why."""
+        """Return the pages as sessions; the error for bad rows has the reasons and examples."""
         if not isinstance(pages, pa.RecordBatch):
             raise LogError(
                 f"pages: got a {type(pages).__name__}, expected a pyarrow.RecordBatch. "
@@ -222,29 +222,29 @@ class Predictor:
         names = self._find_columns(pages.schema)
         if pages.num_rows <= FEW_ROWS and (few := self._encode_few(pages, names)):
             return few
-        columns = {name: pages.column(theirs) for name, theirs in names.items()}
-        validated = validate(
-            RawBatch("table", 1, columns, pages.num_rows, rows=pages), self.max_ads
-        )
-        if validated.totals.sessions < pages.num_rows:
+        columns = {name: pages.column(source_name) for name, source_name in names.items()}
+        result = validate(RawBatch("table", 1, columns, pages.num_rows, rows=pages), self.max_ads)
+        if result.totals.sessions < pages.num_rows:
             raise BadRowsError(_describe_bad_rows(pages, self.max_ads))
-        return validated.sessions
+        return result.sessions
 
     def _encode_few(self, pages: pa.RecordBatch, names: dict[str, str]) -> SessionBatch | None:
-        """The sessions of a few rows; None where a row is not plainly valid, for a closer look."""
+        """Return a few rows as sessions; None if one may be bad: then `validate` finds out."""
         if "weight" in names:
             return None
         try:
-            columns = {name: pages.column(theirs).to_pylist() for name, theirs in names.items()}
+            columns = {
+                name: pages.column(source_name).to_pylist() for name, source_name in names.items()
+            }
         except UnicodeDecodeError:
             return None
         clicks = columns.get("clicks") or [None] * pages.num_rows
         return encode_pages(columns["query"], columns["ads"], clicks, self.max_ads, rows=pages)
 
     def _find_columns(self, schema: pa.Schema) -> dict[str, str]:
-        known = self._columns
-        if known is not None and known[0].equals(schema):
-            return known[1]
+        last = self._columns
+        if last is not None and last[0].equals(schema):
+            return last[1]
         names = find_columns(schema.names, PAGE_COLUMNS, {}, BATCH_LABEL)
         check_types(schema, PAGE_COLUMNS, names, BATCH_LABEL)
         self._columns = schema, names
@@ -281,9 +281,10 @@ def encode_pages(
     max_ads: int,
     rows: pa.RecordBatch | None = None,
 ) -> SessionBatch | None:
-    """The sessions of pages given as lists; None where one is not plainly valid.
+    """Return pages that are lists as sessions; None if a page may be bad.
 
-    Row by row in Python: for a few rows it takes a sixth of the time of Arrow's functions.
+    It works row by row in Python: for a few rows, it takes a sixth of the time of Arrow's
+    functions.
     """
     codes: dict[str, int] = {}
     ad: list[int] = []
@@ -292,10 +293,10 @@ def encode_pages(
     for query, ads, clicked in zip(queries, ads_lists, click_lists, strict=True):
         if not _is_id(query) or not ads or len(ads) > max_ads or not all(map(_is_id, ads)):
             return None
-        ad.extend([codes.setdefault(each, len(codes)) for each in ads])
+        ad.extend([codes.setdefault(name, len(codes)) for name in ads])
         page.append(len(ad))
         if clicked:
-            if not all(type(each) is int and 0 < each <= len(ads) for each in clicked):
+            if not all(type(position) is int and 0 < position <= len(ads) for position in clicked):
                 return None
             click.extend(dict.fromkeys(clicked))
         clicks.append(len(click))
@@ -312,18 +313,18 @@ def encode_pages(
 
 
 def _is_id(value: object) -> bool:
-    """Whether a query or an ad id is text, not empty and clearly not too long."""
+    """Whether a query or an ad id is text that is not empty and certainly not too long."""
     return type(value) is str and 0 < len(value) <= SAFE_ID_CHARACTERS
 
 
 def _sequence_lists(best: TopSequences) -> pa.ListArray:
-    """The most likely sequences of each page, as a list of {clicks, probability}."""
-    listed = best.lengths >= 0
+    """Return the most likely sequences per page, as lists of {clicks, probability}."""
+    is_listed = best.lengths >= 0
     clicks = _array(pa.int32(), best.sequences[best.sequences > 0])
-    probabilities = _array(pa.float64(), best.probabilities[listed])
-    lists = _lists(POSITION_LISTS, starts_from_sizes(best.lengths[listed]), clicks)
-    ranked = pa.Array.from_buffers(SEQUENCE, len(lists), [None], children=[lists, probabilities])
-    return _lists(SEQUENCE_LISTS, starts_from_sizes(listed.sum(axis=1)), ranked)
+    probabilities = _array(pa.float64(), best.probabilities[is_listed])
+    lists = _lists(POSITION_LISTS, starts_from_sizes(best.lengths[is_listed]), clicks)
+    values = pa.Array.from_buffers(SEQUENCE, len(lists), [None], children=[lists, probabilities])
+    return _lists(SEQUENCE_LISTS, starts_from_sizes(is_listed.sum(axis=1)), values)
 
 
 def _lists(kind: pa.DataType, starts: Int64, values: pa.Array) -> pa.ListArray:
@@ -332,13 +333,13 @@ def _lists(kind: pa.DataType, starts: Int64, values: pa.Array) -> pa.ListArray:
 
 
 def _array(kind: pa.DataType, values: Any) -> pa.Array:
-    # A model outside Reclick may return another type, or every second element of an array.
+    # A model of a user may return another type, or an array that is not contiguous.
     content = np.ascontiguousarray(values, kind.to_pandas_dtype())
     return pa.Array.from_buffers(kind, len(content), [None, pa.py_buffer(content)])
 
 
 class PredictionSummary(NamedTuple):
-    """How many pages were predicted, the clicks expected on them and, if known, those observed."""
+    """The number of predicted pages, their expected clicks and, if known, the observed clicks."""
 
     pages: int
     expected_clicks: float
@@ -346,7 +347,7 @@ class PredictionSummary(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """Expected over observed clicks; None without any click."""
+        """Expected divided by observed clicks; None if there are no clicks."""
         return self.expected_clicks / self.observed_clicks if self.observed_clicks else None
 
     def __str__(self) -> str:
@@ -370,14 +371,14 @@ def predict(
     overwrite: bool = False,
     progress: ProgressOption = None,
 ) -> PredictionSummary:
-    """Write a file of pages and predictions; return how many pages and clicks there are.
+    """Write a file of pages with predictions, and return the numbers of pages and clicks.
 
     The added columns are those of `Predictor`. The file is Parquet, or CSV if its name ends in
     .csv or .csv.gz, and appears when it is complete. `text` is the text of ads that the model does
-    not know. `engine` is where the pages are predicted: by default `LocalEngine()`. Under a model
-    fitted with noise, sessions have `noise_prob`, of all sessions of their user if the model judges
-    users; those above `max_noise` are left out, so that the file is the log without its noise. A
-    file that Reclick did not write is replaced only with `overwrite`.
+    not know. `engine` predicts the pages: by default `LocalEngine()`. Under a model fitted with
+    noise, sessions have `noise_prob`: that of their user if the model has noise of users. Sessions
+    above `max_noise` are left out, so that the file is the log without its noise. A file that
+    Reclick did not write is replaced only with `overwrite`.
     """
     check_fitted_model(model)
     engine, log, target = as_engine(engine), open_pages(pages, text), as_path(to)
@@ -401,23 +402,23 @@ def predict(
     predict_sessions = partial(predictor.predict_sessions, text=model._index_text(log.ads))
     with track_progress(progress, f"Predicting {log.name}"):
         if not is_csv:
-            written = _map_log(engine, predict_sessions, log, target, model)
-            expected = _sum_expected_clicks(to)
+            n_pages = _map_log(engine, predict_sessions, log, target, model)
+            expected_clicks = _sum_expected_clicks(to)
         else:
             with scratch_folder() as folder, atomic_file(target, overwrite=True) as temporary:
                 parquet = folder / "predictions.parquet"
-                written = _map_log(engine, predict_sessions, log, parquet, model)
-                expected = _sum_expected_clicks(parquet)
+                n_pages = _map_log(engine, predict_sessions, log, parquet, model)
+                expected_clicks = _sum_expected_clicks(parquet)
                 with pq.ParquetFile(parquet, pre_buffer=False) as file:
                     compress = target.name.lower().endswith(".gz")
                     batches = file.iter_batches(CSV_ROWS, use_threads=thread_limit() > 1)
                     write_csv(batches, temporary, compress=compress)
-    observed = log.summary.clicks if log.has_clicks else None
-    return PredictionSummary(written, expected, observed)
+    observed_clicks = log.summary.clicks if log.has_clicks else None
+    return PredictionSummary(n_pages, expected_clicks, observed_clicks)
 
 
 def _judge_users(model: ClickModel, log: SessionLog) -> pa.Table | None:
-    """P(noise) of each user of a log; None where sessions are judged, or there are no clicks."""
+    """Return P(noise) per user of a log; None if the noise is of sessions, or without clicks."""
     if model.noise_ is None or model.noise_.user_share is None or not log.has_clicks:
         return None
     from reclick.models.noise import judge_users
@@ -434,7 +435,7 @@ def _sum_expected_clicks(predictions: Location) -> float:
 
 # ---- joins with a model in buckets
 
-ROW = "\0row"  # the column with the number of each row: no source has one of this name
+ROW = "\0row"  # the column with row numbers: no source has a column of this name
 
 
 def _map_log(
@@ -444,10 +445,10 @@ def _map_log(
     target: Location,
     model: ClickModel,
 ) -> int:
-    """`engine.map`; with a model in buckets that do not fit in memory, bucket by bucket.
+    """Run `engine.map`; bucket by bucket if the model is in buckets that do not fit in memory.
 
-    Pages are written to a temporary file for each group of buckets, answered group by group, so
-    that each bucket is read once, and put back in order.
+    Pages are written to a temporary file per group of buckets, predicted group by group, so that
+    each bucket is read once, and merged in their original order.
     """
     group = model.group_buckets() if isinstance(model, PartitionedModel) else None
     if group is None or group.max(initial=0) == 0:
@@ -463,19 +464,19 @@ def _map_log(
 
 
 def _split_pages(log: Log, group: Int64, folder: Path) -> list[Path | None]:
-    """The pages of each group of buckets in a file, with the number of each row."""
+    """Write the pages of each group of buckets to a file, with their row numbers."""
     paths = [folder / f"pages{number}.parquet" for number in range(int(group.max()) + 1)]
     writers: dict[int, pq.ParquetWriter] = {}
-    done = 0
+    first_row = 0
     try:
         for batch in log.batches(with_rows=True):
-            table = _to_table(batch, done)
-            done += len(batch)
-            own = group[query_buckets(batch.queries, len(group))[batch.query]]
-            for number in np.unique(own).tolist():
+            table = _to_table(batch, first_row)
+            first_row += len(batch)
+            page_group = group[query_buckets(batch.queries, len(group))[batch.query]]
+            for number in np.unique(page_group).tolist():
                 if number not in writers:
                     writers[number] = pq.ParquetWriter(paths[number], table.schema)
-                writers[number].write_table(table.filter(pa.array(own == number)))
+                writers[number].write_table(table.filter(pa.array(page_group == number)))
     finally:
         for writer in writers.values():
             writer.close()
@@ -484,16 +485,16 @@ def _split_pages(log: Log, group: Int64, folder: Path) -> list[Path | None]:
 
 
 def _to_table(batch: SessionBatch, first_row: int) -> pa.Table:
-    """Sessions as a table, with the source's own columns side by side in one."""
+    """Return sessions as a table, with the columns of the source in a column of structs."""
     rows: pa.RecordBatch = batch.rows
-    numbered = rows.append_column(ROW, pa.array(np.arange(first_row, first_row + len(batch))))
+    numbered_rows = rows.append_column(ROW, pa.array(np.arange(first_row, first_row + len(batch))))
     page, clicks = batch.page.astype(np.int32), batch.clicks.astype(np.int32)
     return pa.table(
         {
             "query": batch.queries.take(pa.array(batch.query)),
             "ads": pa.ListArray.from_arrays(page, batch.ads.take(pa.array(batch.ad))),
             "clicks": pa.ListArray.from_arrays(clicks, pa.array(batch.click)),
-            "rows": numbered.to_struct_array(),
+            "rows": numbered_rows.to_struct_array(),
         }
     )
 
@@ -513,21 +514,21 @@ class _GroupLog(NamedTuple):
                 yield validate(raw, MOST_ADS).sessions
 
     def require_rows(self) -> None:
-        """There are some, or the file would not be there."""
+        """Do nothing: every group with a file has rows."""
 
 
 def _merge_rows(paths: list[Path]) -> Iterator[pa.RecordBatch]:
-    """The rows of files, each ordered by its row numbers, in the order of all of them."""
+    """Merge files that are sorted by row number."""
     with ExitStack() as stack:
         files = [stack.enter_context(pq.ParquetFile(path, pre_buffer=False)) for path in paths]
         parts = [file.iter_batches(JOIN_ROWS) for file in files]
-        waiting: list[pa.Table | None] = [None] * len(parts)
+        buffers: list[pa.Table | None] = [None] * len(parts)
         first = 0
         while True:
             end, ready = first + JOIN_ROWS, []
             for i, part in enumerate(parts):
-                taken, waiting[i] = _take_until(waiting[i], part, end)
-                ready += taken
+                tables, buffers[i] = _take_until(buffers[i], part, end)
+                ready += tables
             if not ready:
                 return
             table = pa.concat_tables(ready)
@@ -539,17 +540,17 @@ def _merge_rows(paths: list[Path]) -> Iterator[pa.RecordBatch]:
 def _take_until(
     table: pa.Table | None, rest: Iterator[pa.RecordBatch], end: int
 ) -> tuple[list[pa.Table], pa.Table | None]:
-    """The rows with numbers below `end`, and what was read beyond them."""
-    taken: list[pa.Table] = []
+    """Return the rows with numbers below `end`, and rows beyond them that were read."""
+    tables: list[pa.Table] = []
     while True:
         if table is None:
             batch = next(rest, None)
             if batch is None:
-                return taken, None
+                return tables, None
             table = pa.Table.from_batches([batch])
-        here = int(np.searchsorted(table[ROW].to_numpy(), end))
-        if here:
-            taken.append(table.slice(0, here))
-        if here < table.num_rows:
-            return taken, table.slice(here)
+        size = int(np.searchsorted(table[ROW].to_numpy(), end))
+        if size:
+            tables.append(table.slice(0, size))
+        if size < table.num_rows:
+            return tables, table.slice(size)
         table = None

@@ -1,4 +1,4 @@
-"""The profile of a log: the paper's Tables 1 and 2 and Figure 1, from its counts alone."""
+"""The profile of a log: the paper's Tables 1 and 2 and Figure 1, from counts only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BAR_WIDTH = 32  # characters of the longest bar
 
 @dataclass(frozen=True, slots=True)
 class VolumeProfile:
-    """A row of Table 1: clicked sessions of queries in a bucket of volume, by number of clicks."""
+    """A row of Table 1: clicked sessions of the queries in a range of volume, by clicks."""
 
     volume: str
     queries: int
@@ -51,18 +51,18 @@ class LogProfile:
     reverse_share: float  # of multi-click sessions, with a click above the one before it
     by_volume: tuple[VolumeProfile, ...]  # Table 1
     first_clicks: tuple[float, ...]  # Table 2: share of first clicks at each position
-    # Figure 1: share of consecutive clicks that far apart; negative = back up the page
+    # Figure 1: share of consecutive clicks by distance; negative = back up the page
     distances: dict[int, float]
     page_lengths: dict[int, float]  # share of sessions with pages of this many ads
     outcome_share: float = 0.0  # of clicks, with a known dwell time or number of conversions
     conversion_share: float = 0.0  # of clicks whose conversions are known, with one
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return asdict(self)
 
     def plot(self) -> Any:
-        """A matplotlib figure: first clicks by position, and distances between clicks."""
+        """Draw a matplotlib figure: first clicks by position, and distances between clicks."""
         first = {str(n): share for n, share in enumerate(self.first_clicks, 1)}
         distances = {f"{move:+d}": share for move, share in sorted(self.distances.items())}
         return plot_bars(
@@ -88,7 +88,7 @@ class LogProfile:
 def describe(
     sessions: object, *, engine: Engine | None = None, progress: ProgressOption = None
 ) -> LogProfile:
-    """The profile of a log, or of its `Counts`; `engine` is where it is counted."""
+    """Return the profile of a log, or of its `Counts`; `engine` counts the log."""
     counts = as_counts(sessions, engine=engine, progress=progress)
     sizes = np.diff(counts.sequence_starts)  # [sequence] number of clicks
     per_sequence = counts.per_sequence()
@@ -114,7 +114,7 @@ def describe(
 
 
 def volume_bucket(volumes: Float64) -> Int64:
-    """The bucket of each volume, an index into VOLUME_NAMES.
+    """Return the index into VOLUME_NAMES of each volume.
 
     A volume of exactly 10 is in 0-10, as in the paper.
 
@@ -129,14 +129,18 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _consecutive_clicks(counts: Counts) -> tuple[Int64, Int32, Int32]:
-    """Consecutive clicks of every click sequence: its index, the earlier and the later position."""
+    """Return the consecutive clicks of all sequences: sequence, earlier and later position."""
     sequence = run_of_elements(counts.sequence_starts)
-    same = sequence[1:] == sequence[:-1]
-    return sequence[1:][same], counts.sequence_clicks[:-1][same], counts.sequence_clicks[1:][same]
+    is_same = sequence[1:] == sequence[:-1]
+    return (
+        sequence[1:][is_same],
+        counts.sequence_clicks[:-1][is_same],
+        counts.sequence_clicks[1:][is_same],
+    )
 
 
 def _goes_back(counts: Counts) -> Bool:
-    """Whether each click sequence goes back up the page anywhere."""
+    """Return for each click sequence whether it goes back up the page anywhere."""
     sequence, before, after = _consecutive_clicks(counts)
     reverse = np.zeros(len(counts.sequence_starts) - 1, bool)
     reverse[sequence[after < before]] = True
@@ -144,22 +148,23 @@ def _goes_back(counts: Counts) -> Bool:
 
 
 def _outcome_shares(counts: Counts) -> dict[str, float]:
-    """The shares of clicks with a known outcome, and with a conversion."""
+    """Return the shares of clicks with a known outcome, and with a conversion."""
     if counts.outcomes is None:
         return {}
     totals = counts.outcomes.totals
-    known = totals.sum() - totals[UNKNOWN_OUTCOME]
-    tracked = totals[NO_CONVERSION:].sum()
+    n_known = totals.sum() - totals[UNKNOWN_OUTCOME]
+    n_tracked = totals[NO_CONVERSION:].sum()
     return {
-        "outcome_share": _ratio(float(known), float(totals.sum())),
-        "conversion_share": _ratio(float(totals[CONVERSION]), float(tracked)),
+        "outcome_share": _ratio(float(n_known), float(totals.sum())),
+        "conversion_share": _ratio(float(totals[CONVERSION]), float(n_tracked)),
     }
 
 
 def _first_clicks(counts: Counts) -> tuple[float, ...]:
-    clicked = np.diff(counts.sequence_starts) > 0
-    first = counts.sequence_clicks[counts.sequence_starts[:-1][clicked]]
-    sessions = np.bincount(first, counts.per_sequence()[clicked], minlength=counts.max_ads + 1)[1:]
+    has_click = np.diff(counts.sequence_starts) > 0
+    first = counts.sequence_clicks[counts.sequence_starts[:-1][has_click]]
+    weight = counts.per_sequence()[has_click]
+    sessions = np.bincount(first, weight, minlength=counts.max_ads + 1)[1:]
     return tuple((sessions / max(sessions.sum(), 1e-300)).tolist())
 
 
@@ -179,13 +184,13 @@ def _page_lengths(counts: Counts) -> dict[int, float]:
 
 
 def _by_volume(counts: Counts) -> tuple[VolumeProfile, ...]:
-    """Table 1. A query's volume is all its sessions; the shares are of its clicked ones."""
+    """Make Table 1. The volume counts all sessions of a query, the shares its clicked sessions."""
     bucket = volume_bucket(counts.volumes)
     number = np.minimum(np.diff(counts.sequence_starts)[counts.visit_sequence], 4)
     table = np.zeros((len(VOLUME_LIMITS), 5))
     np.add.at(table, (bucket[counts.visit_query], number), counts.sessions)
-    clicked = table[:, 1:]
-    sums = clicked.sum(axis=1)
+    click_table = table[:, 1:]
+    sums = click_table.sum(axis=1)
     reference = next((value for value in sums if value > 0), 1.0)
     return tuple(
         VolumeProfile(
@@ -193,7 +198,7 @@ def _by_volume(counts: Counts) -> tuple[VolumeProfile, ...]:
             queries=int((bucket == b).sum()),
             sessions=float(sums[b]),
             relative=float(sums[b] / reference),
-            shares=tuple((clicked[b] / max(sums[b], 1e-300)).tolist()),
+            shares=tuple((click_table[b] / max(sums[b], 1e-300)).tolist()),
         )
         for b in range(len(VOLUME_LIMITS))
     )
@@ -218,8 +223,10 @@ def _totals_text(profile: LogProfile) -> str:
         ("reverse", f"{profile.reverse_share:.1%}", "of those go back up the page"),
     ]
     if profile.outcome_share:
-        converted = f"{profile.conversion_share:.1%} of those whose conversions are known have one"
-        remark = f"of clicks have a known outcome; {converted}"
+        conversions = (
+            f"{profile.conversion_share:.1%} of those whose conversions are known have one"
+        )
+        remark = f"of clicks have a known outcome; {conversions}"
         rows.append(("outcomes", f"{profile.outcome_share:.1%}", remark))
     return "\n".join(f"{name:<12} {value:>14}  {remark}".rstrip() for name, value, remark in rows)
 
@@ -261,7 +268,7 @@ def _lengths_text(profile: LogProfile) -> str:
 
 
 def _bars(title: str, shares: dict[str, float]) -> str:
-    """A text plot: one bar per share, the longest fills the width."""
+    """Draw a plot as text: one bar per share, of which the longest fills the width."""
     top = max([*shares.values(), 1e-300])
     lines = (
         f"{label:>5} {share:>7.2%} {'█' * round(BAR_WIDTH * share / top)}".rstrip()

@@ -29,7 +29,7 @@ from reclick.runtime.arguments import check_arguments
 from reclick.runtime.notebook import render_text
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
-SESSION_DRAWS = 2_000  # resamples where no parameter is drawn, which are quick
+SESSION_DRAWS = 2_000  # resamples if no parameter is drawn, as these are fast
 
 
 class RankingEstimate(NamedTuple):
@@ -56,7 +56,7 @@ class RankingComparison:
     by_query: pa.Table = field(repr=False)  # query, sessions, clicks_old, clicks_new, difference
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON, without those of each query."""
+        """Return plain values, for JSON, without `by_query`."""
         values = {name: value for name, value in vars(self).items() if name != "by_query"}
         for name in ("clicks", "satisfaction"):
             values[name] = None if values[name] is None else _to_plain(values[name])
@@ -68,9 +68,9 @@ class RankingComparison:
     def __str__(self) -> str:
         estimates = {"expected clicks": self.clicks, "satisfaction": self.satisfaction}
         lines = [f"{self.sessions:,.0f} sessions, {self.changed_share:.1%} with another page"]
-        for name, each in estimates.items():
-            if each is not None:
-                lines += [f"{name} per session", *_format_estimate(each)]
+        for name, estimate in estimates.items():
+            if estimate is not None:
+                lines += [f"{name} per session", *_format_estimate(estimate)]
         old, new = self.unseen_share
         lines.append(f"impressions of pairs new to the model: old {old:.1%}, new {new:.1%}")
         return "\n".join([*lines, f"{self.level:.0%} intervals cover {self.covers}"])
@@ -88,7 +88,7 @@ def compare_rankings(
     seed: int = 0,
     progress: ProgressOption = None,
 ) -> RankingComparison:
-    """Expected clicks and satisfaction of a new ranking against the old one, offline.
+    """Estimate the clicks and satisfaction of a new ranking against the old one, offline.
 
     Row i of both logs is the same session: the page that was shown, and the page that would be
     shown. Clicks of the logs are not used; weights of the old one are. `text` is the text of ads
@@ -97,8 +97,8 @@ def compare_rankings(
     The intervals come from `draws` draws. Each resamples the sessions, and draws θ and ρ of every
     (query, ad) pair from its posterior, independently of other pairs and the same for the old and
     the new pages. They do not cover examination, transitions and other parameters common to all
-    pairs, nor what the model gets wrong: an A/B test does. A model without posteriors of pairs has
-    the sampling of sessions only; `covers` says which.
+    pairs, nor errors of the model; an A/B test covers these. If a model has no posteriors of pairs,
+    the intervals cover the sampling of sessions only. `covers` describes what they cover.
 
     >>> from reclick.models import DCTR
     >>> log = {"query": ["pizza"] * 40, "ads": [["a", "b"]] * 40, "clicks": [[1]] * 10 + [[]] * 30}
@@ -137,7 +137,7 @@ class _PagePairs(NamedTuple):
     batch: SessionBatch  # distinct pages
     ads: pa.Table | None  # text
     old: Int64  # [pair] the old page
-    new: Int64  # [pair] the new one
+    new: Int64  # [pair] the new page
     weight: Float64  # [pair] sessions
 
     @classmethod
@@ -153,7 +153,7 @@ class _PagePairs(NamedTuple):
         return cls(batch, ads, pairs[:, 0], pairs[:, 1], sessions)
 
     def mean(self, values: Float64, weight: Float64 | None = None) -> tuple[float, float]:
-        """The mean per session of values of pages: on the old pages and on the new ones."""
+        """Return the means per session of values of pages, on the old and on the new pages."""
         weight = self.weight if weight is None else weight
         total = max(float(weight.sum()), 1e-300)
         old, new = (float(weight @ values[page]) / total for page in (self.old, self.new))
@@ -161,7 +161,7 @@ class _PagePairs(NamedTuple):
 
 
 class _ExpectedValues:
-    """What a model expects on distinct pages, at its estimates and at draws of its parameters."""
+    """Expected values on distinct pages, at a model's estimates and at draws of parameters."""
 
     def __init__(self, model: ClickModel, pages: _PagePairs) -> None:
         model = model._gather_sessions(pages.batch)
@@ -176,19 +176,19 @@ class _ExpectedValues:
                 "ad": batch.ads.take(pa.array(distinct & 0xFFFFFFFF)),
             }
         )
-        self._asked = model._pairs.lookup(table, pages.ads)
+        self._lookup = model._pairs.lookup(table, pages.ads)
         self._pages = pages
         self.satisfaction = self._has_satisfaction()
         self.point = self._evaluate(model)
 
     def unseen_share(self) -> tuple[float, float]:
-        """The share of impressions whose pair the model has not seen, on old and new pages."""
-        unseen = (self._asked.row < 0)[self._impression].astype(np.float64)
+        """Return the share of impressions of pairs new to the model, on old and new pages."""
+        unseen = (self._lookup.row < 0)[self._impression].astype(np.float64)
         sizes = np.diff(self._batch.page).astype(np.float64)
         per_page = np.add.reduceat(unseen, self._batch.page[:-1])
         old, new = (
-            total / max(shown, 1e-300)
-            for total, shown in zip(
+            n_unseen / max(n_impressions, 1e-300)
+            for n_unseen, n_impressions in zip(
                 self._pages.mean(per_page), self._pages.mean(sizes), strict=True
             )
         )
@@ -197,7 +197,7 @@ class _ExpectedValues:
     def draw_parameters(
         self, rng: np.random.Generator, draws: int
     ) -> tuple[list[dict[str, Float64]], str]:
-        """The expected values at each draw of θ and ρ, and what they cover."""
+        """Return the expected values at each draw of θ and ρ, and what the draws cover."""
         posteriors = self._posteriors()
         if posteriors is None:
             covers = (
@@ -205,26 +205,26 @@ class _ExpectedValues:
                 "(query, ad) pairs."
             )
             return [self.point] * max(draws, SESSION_DRAWS), covers
-        drawn = []
+        values_of_draws = []
         for number in range(draws):
             report_progress("draws", number, draws)
             theta, rho = (
-                None if each is None else each.sample(1, rng)[0, self._impression]
-                for each in posteriors
+                None if posterior is None else posterior.sample(1, rng)[0, self._impression]
+                for posterior in posteriors
             )
             assert theta is not None  # noqa: S101, every model with posteriors has it
-            drawn.append(self._evaluate(self._model._with_values(theta, rho)))
+            values_of_draws.append(self._evaluate(self._model._with_values(theta, rho)))
         names = "attractiveness" if posteriors.satisfaction is None else "θ and ρ"
         covers = (
             f"the sampling of sessions and the uncertainty of {names} of each (query, ad); not "
             "that of parameters common to all pairs, nor errors of the model."
         )
-        return drawn, covers
+        return values_of_draws, covers
 
     def _posteriors(self) -> PairPosteriors | None:
-        """The posteriors of the pairs of the pages; None if the model has or uses none."""
+        """Return the posteriors of the pairs of the pages; None if the model has or uses none."""
         try:
-            posteriors = self._model._posteriors(self._asked)
+            posteriors = self._model._posteriors(self._lookup)
         except CannotAnswerError:
             return None
         value = posteriors.attractiveness.value[self._impression]
@@ -245,7 +245,7 @@ class _ExpectedValues:
     def _evaluate(
         self, model: ClickModel, *, satisfaction: bool | None = None
     ) -> dict[str, Float64]:
-        """Expected clicks and satisfaction of each distinct page."""
+        """Compute expected clicks and satisfaction of each distinct page."""
         satisfied = self.satisfaction if satisfaction is None else satisfaction
 
         def answer(_: SessionBatch, pages: PageDistribution) -> tuple[Float64, ...]:
@@ -254,24 +254,24 @@ class _ExpectedValues:
 
         parts = list(model.map_batch(self._batch, answer, text=self._text))
         names = ("clicks", "satisfaction")[: 2 if satisfied else 1]
-        columns = (np.concatenate(each) for each in zip(*parts, strict=True))
+        columns = (np.concatenate(column) for column in zip(*parts, strict=True))
         return dict(zip(names, columns, strict=True))
 
 
 def _resample(
     pages: _PagePairs, parameters: list[dict[str, Float64]], rng: np.random.Generator
 ) -> dict[str, Float64]:
-    """The means on old and new pages in each draw, with sessions resampled [draw, 2].
+    """Return the means on old and new pages in each draw, with sessions resampled [draw, 2].
 
-    A Poisson bootstrap: each session counts a Poisson(1) number of times.
+    It is a Poisson bootstrap: each session counts a Poisson(1) number of times.
     """
     out: dict[str, list[tuple[float, float]]] = {name: [] for name in parameters[0]}
     for values in parameters:
         weight = rng.poisson(pages.weight).astype(np.float64)
         weight = weight if weight.any() else pages.weight
-        for name, each in values.items():
-            out[name].append(pages.mean(each, weight))
-    return {name: np.array(each) for name, each in out.items()}
+        for name, by_page in values.items():
+            out[name].append(pages.mean(by_page, weight))
+    return {name: np.array(means) for name, means in out.items()}
 
 
 def _summarise(point: tuple[float, float], draws: Float64, level: float) -> RankingEstimate:
@@ -286,13 +286,13 @@ def _summarise(point: tuple[float, float], draws: Float64, level: float) -> Rank
 
 
 def _interval(value: float, draws: Float64, level: float) -> Interval:
-    """The equal-tailed interval of the draws; it holds the value."""
+    """Return the equal-tailed interval of the draws, extended to contain the value."""
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return Interval(value, min(float(low), value), max(float(high), value))
 
 
 def _by_query(pages: _PagePairs, clicks: Float64) -> pa.Table:
-    """Expected clicks per session of each query, the largest gains of clicks first."""
+    """Return expected clicks per session by query, the largest gains of clicks first."""
     query, weight = pages.batch.query[pages.old], pages.weight
     n = len(pages.batch.queries)
     sessions = np.bincount(query, weight, n)
@@ -314,14 +314,14 @@ def _by_query(pages: _PagePairs, clicks: Float64) -> pa.Table:
 
 
 class _PageReader:
-    """Gives every distinct page of some logs a code."""
+    """Gives a code to every distinct page of some logs."""
 
     def __init__(self) -> None:
         self._queries, self._ads = Interner(), Interner()
         self._pages = Interner()  # of the codes of a query and its ads
 
     def read(self, log: SessionLog) -> tuple[Int64, Float64]:
-        """The code of the page of each session, and its weight."""
+        """Return the code of the page and the weight of each session."""
         codes, weights = [], []
         for batch in log.batches():
             query = self._queries.codes(batch.queries)[batch.query]
@@ -334,7 +334,7 @@ class _PageReader:
         return np.concatenate(codes).astype(np.int64), np.concatenate(weights)
 
     def batch(self) -> SessionBatch:
-        """The distinct pages, by their codes."""
+        """Return the distinct pages, ordered by code."""
         ends, data = self._pages.slices()
         starts: Int64 = ends // 4
         content: Int32 = data.view(np.int32)
@@ -354,7 +354,7 @@ class _PageReader:
 def _check_sessions(
     old: SessionLog, new: SessionLog, batch: SessionBatch, before: Int64, after: Int64
 ) -> None:
-    """Refuse logs whose rows are not the same sessions."""
+    """Raise if the rows of two logs are not the same sessions."""
     if len(before) != len(after):
         raise UsageError(
             f"{old.name} has {len(before):,} pages and {new.name} {len(after):,}. Row i of both "

@@ -24,10 +24,10 @@ def add(table: HashTotals, first: Column, second: Column, total: Column, others:
     keys = np.array([join_codes(*codes) for codes in zip(first, second, strict=True)], np.int64)
     slots = np.empty(len(keys), np.int64)
     first_keys = np.empty_like(slots)
-    table.used += add_all(
+    table.n_keys += add_all(
         table.keys, table.total, keys, total.astype(np.float64), slots, first_keys
     )
-    np.add.at(table.others, slots, others.astype(np.float64))
+    np.add.at(table.other_totals, slots, others.astype(np.float64))
 
 
 @kernel
@@ -40,7 +40,7 @@ def add_all(
 def totals(table: HashTotals) -> dict[tuple[int, int], tuple[float, ...]]:
     slots = np.flatnonzero(table.keys != EMPTY)
     first, second = table.codes(slots)
-    rows = np.column_stack([table.total[slots], table.others[slots]]).tolist()
+    rows = np.column_stack([table.total[slots], table.other_totals[slots]]).tolist()
     return {
         key: tuple(row)
         for key, row in zip(zip(first.tolist(), second.tolist(), strict=True), rows, strict=True)
@@ -49,7 +49,7 @@ def totals(table: HashTotals) -> dict[tuple[int, int], tuple[float, ...]]:
 
 @given(st.lists(ROWS, max_size=5))
 def test_totals_are_those_of_a_dict(batches: list[list[tuple[int, int, int, int]]]) -> None:
-    table, known = HashTotals.empty(others=1), dict[tuple[int, int], tuple[float, float]]()
+    table, known = HashTotals.empty(n_other=1), dict[tuple[int, int], tuple[float, float]]()
     for rows in batches:
         columns = np.array(rows, np.int64).reshape(-1, 4)
         add(table, columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3:])
@@ -58,7 +58,7 @@ def test_totals_are_those_of_a_dict(batches: list[list[tuple[int, int, int, int]
             known[first, second] = (before[0] + one, before[1] + two)
     assert totals(table) == known
     assert len(table.slots()) == sum(any(row) for row in known.values())
-    assert table.used == len(known)
+    assert table.n_keys == len(known)
 
 
 def test_totals_survive_growth() -> None:
@@ -71,7 +71,7 @@ def test_totals_survive_growth() -> None:
     assert {a * 300 + b: value for (a, b), (value,) in totals(table).items()} == dict(
         zip(keys.tolist(), times.tolist(), strict=True)
     )
-    assert table.used <= 0.8 * len(table.keys)
+    assert table.n_keys <= 0.8 * len(table.keys)
 
 
 @pytest.mark.parametrize("swap", [False, True])
@@ -82,7 +82,7 @@ def test_codes_in_a_row_do_not_pile_up(swap: bool) -> None:
     table = HashTotals.empty()
     codes = (many, one) if swap else (one, many)
     add(table, *codes, np.ones(len(many)), np.zeros((len(many), 0)))
-    assert table.used == len(many)
+    assert table.n_keys == len(many)
 
 
 def test_an_empty_table_has_no_totals() -> None:

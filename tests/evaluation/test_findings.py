@@ -63,8 +63,8 @@ def test_the_model_with_the_best_mean_rank_is_recommended() -> None:
         }
     )
     assert recommend_model(table) == "B"  # ranks 1, 0, 0 against 0, 1, 1 and last
-    assert recommend_model(table, seen={"B"}) == "A"
-    assert recommend_model(table, seen={"A", "B", "C"}) == "B"
+    assert recommend_model(table, in_sample_models={"B"}) == "A"
+    assert recommend_model(table, in_sample_models={"A", "B", "C"}) == "B"
     assert recommend_model(SCORE_SCHEMA.empty_table()) is None
 
 

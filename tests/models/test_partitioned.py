@@ -233,13 +233,13 @@ def test_monitoring_and_rankings_are_those_of_the_whole_model(tmp_path: Path) ->
 
 def test_the_cache_keeps_what_was_used_last(tmp_path: Path) -> None:
     model = saved(fitted("ubm"), tmp_path, 7)
-    limit = 3 * max(bucket.nbytes for bucket in model._each_bucket())
+    limit = 3 * max(bucket.nbytes for bucket in model._iterate_buckets())
     model.set_cache(limit)
     for number in (0, 1, 2, 0, 3, 4, 5, 6):
-        if number in model._written:
+        if number in model._bucket_entries:
             model._cache.get(number)
-        assert sum(each.nbytes for each in model._cache._kept.values()) <= limit
-    assert list(model._cache._kept)[-1] == 6
+        assert sum(each.nbytes for each in model._cache._buckets.values()) <= limit
+    assert list(model._cache._buckets)[-1] == 6
     assert model.cache_bytes == limit
 
 
@@ -248,12 +248,12 @@ def test_the_queries_are_read_without_any_pair_and_without_the_cache(tmp_path: P
     whole = fitted("ubm")
     model = saved(whole, tmp_path, 7)
     model.set_cache(0)
-    first = min(model._written)
+    first = min(model._bucket_entries)
     model._cache.get(first)
     change_bucket(tmp_path, lambda bucket: min(bucket.glob("pair-*")).unlink())
     found = model.query_volumes().sort_by("query")
     assert found.equals(whole.query_volumes())
-    assert (list(model._cache._kept), model._cache.loads) == ([first], 1)
+    assert (list(model._cache._buckets), model._cache.loads) == ([first], 1)
     change_bucket(tmp_path, lambda bucket: min(bucket.glob("visit-*")).unlink())
     with pytest.raises(StoreError, match="missing"):
         model.query_volumes()

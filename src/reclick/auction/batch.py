@@ -29,7 +29,7 @@ from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
 Item = TypeVar("Item")
-AT_ONCE = 64  # queries in one thread
+QUERIES_AT_ONCE = 64  # per thread
 PAGE_SCHEMA = pa.schema(
     [
         ("query", pa.string()),
@@ -56,7 +56,7 @@ PRICE_SCHEMA = pa.schema(
         ("displaced", pa.list_(DISPLACEMENT)),
     ]
 )
-DRAWN_SCHEMA = pa.schema(
+UNCERTAINTY_SCHEMA = pa.schema(
     [
         *PRICE_SCHEMA,
         *((name, pa.float64()) for name in ("price_low", "price_high")),
@@ -86,7 +86,7 @@ def rank_pages(
     """The best page of every query, as a table.
 
     `candidates` is a table of `query` and `ad` (and `value`, for the objective "value"), one row
-    per ad, or of `query` and `ads`, one list per query. The columns of the result: `query`, `ads`,
+    per ad, or of `query` and `ads`, one list per query. The result has the columns `query`, `ads`,
     `expected_clicks` (both in the order of the page), `satisfaction`, `value` and `exact`. See
     `best_page`.
     """
@@ -99,8 +99,11 @@ def rank_pages(
     ]
 
     def rank(chunk: slice) -> list[BestPage]:
-        found = look_up_candidates(model, sets[chunk], slots=slots, text=text)
-        return [find_best_page(own, *goal) for own, goal in zip(found, goals[chunk], strict=True)]
+        candidates_of_queries = look_up_candidates(model, sets[chunk], slots=slots, text=text)
+        return [
+            find_best_page(candidates_of_query, *goal)
+            for candidates_of_query, goal in zip(candidates_of_queries, goals[chunk], strict=True)
+        ]
 
     with track_progress(progress, "Ranking ads"):
         pages = _map_chunks(rank, len(sets), "queries")
@@ -127,17 +130,17 @@ def run_auctions(
     text: object = None,
     progress: ProgressOption = None,
 ) -> pa.Table:
-    """Run an auction for every query, and return the ads shown with their prices as a table.
+    """Run an auction for every query, and return the slates with their prices as a table.
 
     `bids` is a table with one row per ad: `query`, `ad` and `bid`, or `satisfaction_bid` for a bid
     per click that satisfies; optional `weight`, `advertiser` (at most one ad of each is shown),
-    `budget`, and `auction`, where a query has several. The budget of an advertiser (or of an ad
-    without one) is for all auctions together, in the order of the table: what it expects to pay
-    is subtracted, and it takes part while it can pay its own bid. That caps participation and does
-    not optimise the use of the budget.
+    `budget`, and `auction` if a query has several. The budget of an advertiser (or of an ad without
+    advertiser) is for all auctions together, in the order of the table: its expected payments are
+    subtracted, and it takes part as long as it can pay its own bid. This limits participation but
+    does not optimise the use of the budget.
 
-    The result has a row for every position: `price_per_click`, `expected_clicks`, and `displaced`,
-    the other ads whose clicks the ad takes (or brings, below 0). See `run_auction`. With `draws`,
+    The result has one row per position: `price_per_click`, `expected_clicks`, and `displaced`, the
+    other ads whose clicks the ad takes (or increases, if below 0). See `run_auction`. With `draws`,
     each auction is repeated with models drawn from the posterior, which adds `price_low` and
     `price_high` (of `level`), `shown_share` and `slate_share`: the shares of draws in which the ad
     is shown, and in which this slate wins. See `price_intervals`.
@@ -151,31 +154,36 @@ def run_auctions(
         if not draws:
             results = hold_auctions(model, auctions, rules, text=text)
             return _to_table(PRICE_SCHEMA, _list_rows(auctions, map(_price_rows, results)))
-        drawn = _draw_each(model, auctions, rules, draws=draws, level=level, seed=seed, text=text)
-    return _to_table(DRAWN_SCHEMA, _list_rows(auctions, map(_drawn_rows, drawn)))
+        uncertainties = _draw_each(
+            model, auctions, rules, draws=draws, level=level, seed=seed, text=text
+        )
+    return _to_table(
+        UNCERTAINTY_SCHEMA, _list_rows(auctions, map(_uncertainty_rows, uncertainties))
+    )
 
 
 def hold_auctions(
     model: ClickModel, auctions: Sequence[SealedBids], rules: AuctionRules, *, text: object = None
 ) -> list[AuctionResult]:
-    """The results of auctions, in their order."""
+    """Run auctions, and return the results in the same order."""
     if _has_budgets(auctions):
         return _hold_with_budgets(model, auctions, rules, text)
 
     def hold(chunk: slice) -> list[AuctionResult]:
         part = auctions[chunk]
-        found = look_up_candidates(
-            model, [each.candidates for each in part], slots=rules.slots, text=text
+        all_candidates = look_up_candidates(
+            model, [auction.candidates for auction in part], slots=rules.slots, text=text
         )
         return [
-            hold_auction(own, each.entries, rules) for own, each in zip(found, part, strict=True)
+            hold_auction(candidates, auction.entries, rules)
+            for candidates, auction in zip(all_candidates, part, strict=True)
         ]
 
     return _map_chunks(hold, len(auctions), "auctions")
 
 
 def group_bids(bids: object) -> list[SealedBids]:
-    """The auctions of a table of bids, in the order of their first rows."""
+    """Group a table of bids by auction, in the order of their first rows."""
     table = read_bids(bids)
     groups: dict[tuple[str | None, str], dict[str, Entry]] = {}
     budgets: dict[str, float] = {}
@@ -199,41 +207,42 @@ def group_bids(bids: object) -> list[SealedBids]:
 def _hold_with_budgets(
     model: ClickModel, auctions: Sequence[SealedBids], rules: AuctionRules, text: object
 ) -> list[AuctionResult]:
-    """One after the other, as what was spent decides who takes part in the next."""
-    found = look_up_candidates(
-        model, [each.candidates for each in auctions], slots=rules.slots, text=text
+    """Run auctions one after the other, because earlier payments limit who takes part later."""
+    all_candidates = look_up_candidates(
+        model, [auction.candidates for auction in auctions], slots=rules.slots, text=text
     )
-    spent: dict[str, float] = {}
+    spending: dict[str, float] = {}
     results = []
-    for done, (own, auction) in enumerate(zip(found, auctions, strict=True)):
+    for index, (candidates, auction) in enumerate(zip(all_candidates, auctions, strict=True)):
         owners = [
-            entry.advertiser or ad for ad, entry in zip(own.ads, auction.entries, strict=True)
+            entry.advertiser or ad
+            for ad, entry in zip(candidates.ads, auction.entries, strict=True)
         ]
         entries = [
-            entry._replace(budget=entry.budget - spent.get(owner, 0.0))
+            entry._replace(budget=entry.budget - spending.get(owner, 0.0))
             for owner, entry in zip(owners, auction.entries, strict=True)
         ]
-        result = hold_auction(own, entries, rules)
+        result = hold_auction(candidates, entries, rules)
         for ad, price, clicks in zip(
             result.slate, result.price_per_click, result.expected_clicks, strict=True
         ):
-            owner = owners[own.ads.index(ad)]
-            spent[owner] = spent.get(owner, 0.0) + float(price * clicks)
+            owner = owners[candidates.ads.index(ad)]
+            spending[owner] = spending.get(owner, 0.0) + float(price * clicks)
         results.append(result)
-        report_progress("auctions", done + 1, len(auctions))
+        report_progress("auctions", index + 1, len(auctions))
     return results
 
 
 def _group_candidates(candidates: object) -> dict[str, dict[str, float]]:
-    """The ads of each query, in the order of first rows, with the values of their clicks."""
+    """The ads of each query with the values of their clicks, in the order of the first rows."""
     groups: dict[str, dict[str, float]] = {}
     if _has_lists(candidates):
         for batch in as_log(candidates, clicks_required=False, one_pass=True).batches():
             queries, ads = batch.queries.to_pylist(), batch.ads.to_pylist()
             for session in range(len(batch)):
-                shown = batch.ad[batch.page[session] : batch.page[session + 1]].tolist()
-                own = groups.setdefault(queries[batch.query[session]], {})
-                own.update(dict.fromkeys((ads[ad] for ad in shown), math.nan))
+                page = batch.ad[batch.page[session] : batch.page[session + 1]].tolist()
+                values = groups.setdefault(queries[batch.query[session]], {})
+                values.update(dict.fromkeys((ads[ad] for ad in page), math.nan))
         return groups
     for row in read_candidates(candidates).to_pylist():
         groups.setdefault(row["query"], {})[row["ad"]] = row["value"]
@@ -241,18 +250,18 @@ def _group_candidates(candidates: object) -> dict[str, dict[str, float]]:
 
 
 def _has_lists(candidates: object) -> bool:
-    """Whether a table has one list of ads per query, and not one row per ad."""
-    wanted = (
+    """Whether a table has one list of ads per query instead of one row per ad."""
+    columns = (
         PAIR_COLUMNS[0],
         Column("ad", TEXT, required=False),
         Column("ads", IDS, required=False),
     )
-    names = open_sources(candidates, wanted, None)[0].names
+    names = open_sources(candidates, columns, None)[0].names
     return "ads" in names and "ad" not in names
 
 
 def _objective_of_query(objective: Objective, values: dict[str, float]) -> Objective:
-    """The objective with the values that the table has; "value" needs one for every ad."""
+    """Add the values of the table to the objective "value", which needs one for every ad."""
     if objective != "value":
         return objective
     missing = [ad for ad, value in values.items() if math.isnan(value)]
@@ -265,8 +274,8 @@ def _objective_of_query(objective: Objective, values: dict[str, float]) -> Objec
 
 
 def _map_chunks(function: Callable[[slice], list[Item]], count: int, unit: str) -> list[Item]:
-    """function(slice) of consecutive slices, in threads, as one list."""
-    chunks = [slice(start, start + AT_ONCE) for start in range(0, count, AT_ONCE)]
+    """Call the function with consecutive slices, in threads; returns one list of all results."""
+    chunks = [slice(start, start + QUERIES_AT_ONCE) for start in range(0, count, QUERIES_AT_ONCE)]
     results: list[Item] = []
     for part in parallel_map(function, chunks):
         results += part
@@ -282,12 +291,12 @@ def _draw_each(
     text: object,
     **options: Any,
 ) -> list[AuctionUncertainty]:
-    found = look_up_candidates(
-        model, [each.candidates for each in auctions], slots=rules.slots, text=text
+    all_candidates = look_up_candidates(
+        model, [auction.candidates for auction in auctions], slots=rules.slots, text=text
     )
     results = []
-    for own, each in zip(found, auctions, strict=True):
-        results.append(draw_auctions(own, each.entries, rules, text=text, **options))
+    for candidates, auction in zip(all_candidates, auctions, strict=True):
+        results.append(draw_auctions(candidates, auction.entries, rules, text=text, **options))
         report_progress("auctions", len(results), len(auctions))
     return results
 
@@ -300,7 +309,9 @@ def _list_rows(
     auctions: Sequence[SealedBids], rows: Iterable[Iterable[tuple[Any, ...]]]
 ) -> list[tuple[Any, ...]]:
     return [
-        (auction.auction, *row) for auction, own in zip(auctions, rows, strict=True) for row in own
+        (auction.auction, *row)
+        for auction, auction_rows in zip(auctions, rows, strict=True)
+        for row in auction_rows
     ]
 
 
@@ -316,15 +327,18 @@ def _price_rows(result: AuctionResult) -> Iterator[tuple[Any, ...]]:
             result.satisfaction,
             result.exact,
             reason.because,
-            [each._asdict() for each in reason.displaced],
+            [displacement._asdict() for displacement in reason.displaced],
         )
 
 
-def _drawn_rows(drawn: AuctionUncertainty) -> Iterator[tuple[Any, ...]]:
+def _uncertainty_rows(uncertainty: AuctionUncertainty) -> Iterator[tuple[Any, ...]]:
     for row, price, share in zip(
-        _price_rows(drawn.result), drawn.price_per_click, drawn.shown_share, strict=True
+        _price_rows(uncertainty.result),
+        uncertainty.price_per_click,
+        uncertainty.shown_share,
+        strict=True,
     ):
-        yield (*row, price.low, price.high, share, drawn.slate_share)
+        yield (*row, price.low, price.high, share, uncertainty.slate_share)
 
 
 def _to_table(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.Table:

@@ -30,10 +30,10 @@ from reclick.runtime.jit import kernel
 from reclick.runtime.time_limit import check_time
 from reclick.text.word_rates import TextIndex
 
-PAGES_AT_ONCE = 4096  # looked up by a model in one call
-STEPS_AT_ONCE = 100_000_000  # of evaluating slates before the time is looked at
+PAGES_AT_ONCE = 4096  # pages per call of a model
+STEPS_AT_ONCE = 100_000_000  # steps between two checks of the time limit
 MULTILINEAR = ("paper", "examination")
-IGNORES_ADS = ("pm", "am")  # the number of clicks depends on the length of the page only
+IGNORES_ADS = ("pm", "am")  # the number of clicks depends only on the length of the page
 ROUNDING = 1e-9
 
 
@@ -45,7 +45,7 @@ class CandidateSet(NamedTuple):
 
 
 class PageClicks(NamedTuple):
-    """What a model predicts for some pages of equal length."""
+    """The predictions of a model for pages of equal length."""
 
     clicks: Float64  # [page, position] P(click)
     satisfaction: Float64  # [page] P(the session ends satisfied), nan if the model has none
@@ -78,9 +78,9 @@ class ChoiceParameters:
         return PageClicks(clicks, np.sum(clicks * self.rho[slates], axis=1))
 
     def is_multilinear(self, slots: int) -> bool:
-        """Whether expected value is linear in the parameters of each position's ad.
+        """Whether the expected value is linear in the parameters of the ad of each position.
 
-        So it is where the weights of a choice never add up to more than is there to share out.
+        It is if the sum of the weights of a choice is never above 1.
         """
         if self.variant not in MULTILINEAR or len(self.weights) > 1:
             return False
@@ -92,17 +92,17 @@ class ChoiceParameters:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidates of a query, with what is needed to predict the clicks of any page of them."""
+    """The candidates of a query, with everything that the prediction of their clicks needs."""
 
     query: str
     ads: tuple[str, ...]
-    slots: int  # on the page: at most as many as there are ads
+    slots: int  # on the page, at most the number of ads
     model: ClickModel
-    choice: ChoiceParameters | None  # None: the model is asked about every page
+    choice: ChoiceParameters | None  # None: the model predicts every page
     text: TextIndex | None = None
 
     def select(self, rows: Int64) -> Candidates:
-        """Some of the ads; with fewer ads than slots, the page is as long as there are ads."""
+        """Select some of the ads; the page has at most as many slots as ads."""
         choice, slots = self.choice, min(self.slots, len(rows))
         if choice is not None:
             choice = replace(
@@ -124,7 +124,7 @@ class Candidates:
         return PageClicks(np.concatenate(clicks), np.concatenate(satisfaction))
 
     def clicks_alone(self) -> Float64:
-        """P(click) of each ad if it were alone on the page: the quality that GSP ranks by [ad]."""
+        """P(click) of each ad alone on the page [ad]: the quality that GSP ranks by."""
         return self.evaluate(np.arange(len(self.ads))[:, None]).clicks[:, 0]
 
     def satisfaction_per_click(self) -> Float64:
@@ -140,23 +140,23 @@ class Candidates:
 def look_up_candidates(
     model: ClickModel, sets: Sequence[CandidateSet], *, slots: int, text: object = None
 ) -> Iterator[Candidates]:
-    """The candidates of each query, in order.
+    """Look up the candidates of each query, in the order of `sets`.
 
-    `text` is an ads table for ads that the model does not know.
+    `text` is an ads table with the text of ads that are new to the model.
     """
     check_fitted_model(model)
     slots = check_slots(model, slots)
     index = None if text is None else model._index_text(read_ads(text))
     if not _has_choice_parameters(model):
-        for each in sets:
-            yield Candidates(*each, min(slots, len(each.ads)), model, None, index)
+        for candidate_set in sets:
+            yield Candidates(*candidate_set, min(slots, len(candidate_set.ads)), model, None, index)
         return
     for part in _split_sets(sets):
         yield from _look_up_choices(model, part, slots, index)
 
 
 def check_slots(model: ClickModel, slots: int) -> int:
-    """The number of slots, refused where click probabilities of such pages are not exact."""
+    """Check the number of slots: click probabilities of the pages must be exact."""
     slots = check_whole("slots", slots, 1)
     if _has_choice_parameters(model) and slots > MAX_PAGE_ADS:
         expected = f"at most {MAX_PAGE_ADS}, the longest page with exact click probabilities"
@@ -165,7 +165,7 @@ def check_slots(model: ClickModel, slots: int) -> int:
 
 
 def check_candidates(query: object, ads: Sequence[object]) -> CandidateSet:
-    """A query and its ads, refused where one is empty, no text or there twice."""
+    """Check a query and its ads: each must be a text, not empty, and each ad must occur once."""
     if not isinstance(query, str) or not query:
         raise SettingError("query", query, "the text of a query")
     if isinstance(ads, str) or not len(ads):
@@ -180,7 +180,7 @@ def check_candidates(query: object, ads: Sequence[object]) -> CandidateSet:
 
 
 def refuse_fixed_clicks(model: ClickModel) -> None:
-    """Refuse models whose number of clicks does not depend on the ads of the page."""
+    """Raise if the number of clicks that the model predicts does not depend on the ads."""
     variant = model.get_params().get("variant")
     if variant == "normalised":
         raise CannotAnswerError(
@@ -198,7 +198,7 @@ def refuse_fixed_clicks(model: ClickModel) -> None:
 
 
 def _has_choice_parameters(model: ClickModel) -> bool:
-    """Whether an ad's parameters depend on the query and the position only, not on other ads."""
+    """Whether the parameters of an ad depend only on the query and the position."""
     from reclick.models import LuceClick, MultiClick
 
     plain = model.noise_ is None or model.noise_.share == 0
@@ -208,12 +208,12 @@ def _has_choice_parameters(model: ClickModel) -> bool:
 def _split_sets(sets: Sequence[CandidateSet]) -> Iterator[list[CandidateSet]]:
     part: list[CandidateSet] = []
     pages = 0
-    for each in sets:
-        if part and pages + len(each.ads) > PAGES_AT_ONCE:
+    for candidate_set in sets:
+        if part and pages + len(candidate_set.ads) > PAGES_AT_ONCE:
             yield part
             part, pages = [], 0
-        part.append(each)
-        pages += len(each.ads)
+        part.append(candidate_set)
+        pages += len(candidate_set.ads)
     if part:
         yield part
 
@@ -221,19 +221,23 @@ def _split_sets(sets: Sequence[CandidateSet]) -> Iterator[list[CandidateSet]]:
 def _look_up_choices(
     model: ClickModel, sets: Sequence[CandidateSet], slots: int, text: TextIndex | None
 ) -> Iterator[Candidates]:
-    """The parameters of every ad at every position.
+    """Look up the parameters of every ad at every position.
 
-    A query with K ads is looked up on K pages: page r has the ads r, r + 1, … (mod K), so that
-    every ad is once at every position.
+    A query with K ads has K pages: page r has the ads r, r + 1, … (mod K), so that every ad is at
+    every position once.
     """
-    shown = [(each, _rotations(len(each.ads), slots)) for each in sets]
-    batch = _make_batch([(each.query, each.ads, pages) for each, pages in shown])
-    (pages,) = model.map_batch(batch, lambda _, found: found, text=text, threads=1)
+    pages_of_sets = [
+        (candidate_set, _rotations(len(candidate_set.ads), slots)) for candidate_set in sets
+    ]
+    batch = _make_batch(
+        [(candidate_set.query, candidate_set.ads, pages) for candidate_set, pages in pages_of_sets]
+    )
+    (pages,) = model.map_batch(batch, lambda _, distribution: distribution, text=text, threads=1)
     first = 0
-    for each, rotations in shown:
+    for candidate_set, rotations in pages_of_sets:
         count, n = rotations.shape
         choice = _read_choice(pages, first, count, n)
-        yield Candidates(each.query, each.ads, n, model, choice, text)
+        yield Candidates(candidate_set.query, candidate_set.ads, n, model, choice, text)
         first += count
 
 
@@ -242,9 +246,9 @@ def _rotations(ads: int, slots: int) -> Int64:
 
 
 def _read_choice(pages: PageDistribution, first: int, ads: int, n: int) -> ChoiceParameters:
-    """The parameters of one query, from its pages first … first + ads − 1."""
+    """Read the parameters of one query from its pages first … first + ads − 1."""
     parts = list(pages.components) if isinstance(pages, MixturePages) else [pages]
-    choices = [each for each in parts if isinstance(each, ChoicePages)]
+    choices = [choice for choice in parts if isinstance(choice, ChoicePages)]
     if len(choices) < len(parts):
         raise TypeError(f"{type(pages).__name__} has no choice parameters")
     weights = pages.weights[first] if isinstance(pages, MixturePages) else np.ones(1)
@@ -254,10 +258,10 @@ def _read_choice(pages: PageDistribution, first: int, ads: int, n: int) -> Choic
     at = begin + page * n + np.arange(n)
     return ChoiceParameters(
         choices[0].variant,
-        np.stack([each.theta[at] for each in choices]),
+        np.stack([choice.theta[at] for choice in choices]),
         np.ascontiguousarray(choices[0].rho[at[:, 0]]),
-        np.stack([each.stop[each.table[first], : n + 1] for each in choices]),
-        np.stack([each.gamma[each.table[first], : n + 1, :n] for each in choices]),
+        np.stack([choice.stop[choice.table[first], : n + 1] for choice in choices]),
+        np.stack([choice.gamma[choice.table[first], : n + 1, :n] for choice in choices]),
         np.ascontiguousarray(weights, np.float64),
     )
 
@@ -265,7 +269,7 @@ def _read_choice(pages: PageDistribution, first: int, ads: int, n: int) -> Choic
 def _ask_model(
     model: ClickModel, query: str, ads: tuple[str, ...], slates: Int64, text: TextIndex | None
 ) -> PageClicks:
-    """The clicks of pages of equal length, as the model predicts them."""
+    """Predict the clicks of pages of equal length with the model."""
     batch = _make_batch([(query, ads, slates)])
 
     def answer(_: SessionBatch, pages: PageDistribution) -> PageClicks:
@@ -275,12 +279,12 @@ def _ask_model(
         return PageClicks(np.asarray(pages.click_prob(), np.float64), satisfaction)
 
     parts = list(model.map_batch(batch, answer, text=text))
-    clicks, satisfaction = (np.concatenate(each) for each in zip(*parts, strict=True))
+    clicks, satisfaction = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return PageClicks(clicks.reshape(slates.shape), satisfaction)
 
 
 def _make_batch(sets: Sequence[tuple[str, tuple[str, ...], Int64]]) -> SessionBatch:
-    """Pages of ads, given for each query as rows of numbers of its ads."""
+    """Make a batch of pages; the pages of a query are rows of indices into its ads."""
     first_ad = np.cumsum([0, *(len(ads) for _, ads, _ in sets)])
     sizes = np.concatenate([np.full(len(pages), pages.shape[1]) for _, _, pages in sets])
     ad = np.concatenate(
@@ -289,7 +293,9 @@ def _make_batch(sets: Sequence[tuple[str, tuple[str, ...], Int64]]) -> SessionBa
     return SessionBatch(
         queries=pa.array([query for query, _, _ in sets], pa.string()),
         ads=pa.array([ad for _, ads, _ in sets for ad in ads], pa.string()),
-        query=np.repeat(np.arange(len(sets), dtype=np.int32), [len(each[2]) for each in sets]),
+        query=np.repeat(
+            np.arange(len(sets), dtype=np.int32), [len(candidate_set[2]) for candidate_set in sets]
+        ),
         ad=ad.astype(np.int32),
         page=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         click=np.zeros(0, np.int32),
@@ -299,8 +305,8 @@ def _make_batch(sets: Sequence[tuple[str, tuple[str, ...], Int64]]) -> SessionBa
 
 @cache
 def set_sizes(n: int) -> Int64:
-    """The number of positions in each set of n, as bits [set]."""
-    return np.array([each.bit_count() for each in range(1 << n)], np.int64)
+    """The number of positions in each set [set]; bit j of a set is position j."""
+    return np.array([bits.bit_count() for bits in range(1 << n)], np.int64)
 
 
 @kernel
@@ -315,11 +321,11 @@ def _evaluate_slates(
     sizes: Int64,  # [set]
     reach: Float64,  # [set, last]
     weight: Float64,  # [last, position]
-    clicks: Float64,  # [slate, position] zeros, added to
+    clicks: Float64,  # [slate, position] zeros, filled
 ) -> None:
-    """P(click) of every position of every slate.
+    """Fill clicks with P(click) of every position of every slate.
 
-    reach[set, last] is P(the set was clicked first, this one last), bit j being position j.
+    reach[set, last] is P(the first clicks are the set, with this last); bit j is position j.
     """
     n = slates.shape[1]
     for s in range(len(slates)):
@@ -329,23 +335,23 @@ def _evaluate_slates(
                     weight[last, j] = theta[t, slates[s, j], j] * gamma[t, last, j]
             reach[:] = 0.0
             reach[0, 0] = 1.0
-            for chosen in range((1 << n) - 1):  # a set comes after its subsets
+            for clicked_set in range((1 << n) - 1):  # a set comes after its subsets
                 for last in range(n + 1):
-                    arrive = reach[chosen, last]
+                    arrive = reach[clicked_set, last]
                     if arrive <= 0.0:
                         continue
-                    total = examined = 0.0
+                    total = examination = 0.0
                     for j in range(n):
-                        if not (chosen >> j) & 1:
+                        if not (clicked_set >> j) & 1:
                             total += weight[last, j]
-                            examined += gamma[t, last, j]
+                            examination += gamma[t, last, j]
                     satisfied = rho[slates[s, last - 1]] if last > 0 else 0.0
                     scale, _ = choice_rates(
-                        variant, total, examined, satisfied, stop[t, sizes[chosen]]
+                        variant, total, examination, satisfied, stop[t, sizes[clicked_set]]
                     )
                     scale *= arrive
                     for j in range(n):
-                        if not (chosen >> j) & 1:
+                        if not (clicked_set >> j) & 1:
                             chance = scale * weight[last, j]
-                            reach[chosen | (1 << j), j + 1] += chance
+                            reach[clicked_set | (1 << j), j + 1] += chance
                             clicks[s, j] += mixing[t] * chance

@@ -1,4 +1,4 @@
-"""Mechanisms side by side: welfare, revenue, satisfaction and incentives on the same auctions."""
+"""Compare mechanisms: welfare, revenue, satisfaction and incentives on the same auctions."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ METRICS = ("welfare", "revenue", "clicks", "satisfaction")
 BASELINE = "gsp"
 TRUTHFUL, RESPONDED = "values", "best responses"
 FRONTIER_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
-REGRET_NOISE = 1e-9  # of a regret that is rounding
+REGRET_NOISE = 1e-9  # smaller regrets are rounding errors
 SAMPLED_BID_STD = 0.6  # of the logarithm of a sampled bid
 Totals = dict[str, float]  # by metric
 
 
 class MeasuredAuction(NamedTuple):
-    """One auction under every mechanism."""
+    """The results of one auction under every mechanism."""
 
     pages: dict[tuple[str, str], Totals]  # (mechanism, bids) →
     incentives: dict[str, BidderIncentives]
@@ -44,19 +44,19 @@ class MeasuredAuction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MechanismComparison:
-    """What `compare_mechanisms` found, as tables."""
+    """The result of `compare_mechanisms`, as tables."""
 
-    scores: pa.Table  # mechanism, bids, metric: value per page, and its change from gsp, in shares
-    incentives: pa.Table  # mechanism: who gains by lying, and how much
+    scores: pa.Table  # mechanism, bids, metric: value per page, and its relative change from gsp
+    incentives: pa.Table  # mechanism: share of bidders who gain by lying, and how much
     frontier: pa.Table  # mechanism, satisfaction weight: change of welfare and satisfaction
-    advertisers: pa.Table  # advertiser: what it gains with gsp and with vcg
+    advertisers: pa.Table  # advertiser: its gain with gsp and with vcg
     details: dict[str, Any]
 
     @check_arguments
     def to_html(self, path: Location, *, overwrite: bool = False) -> AnyPath:
-        """Write the comparison as one HTML file that needs nothing else.
+        """Write the comparison as one self-contained HTML file.
 
-        It replaces no file that Reclick did not write, unless `overwrite`.
+        A file that Reclick did not write is replaced only with `overwrite`.
         """
         from reclick.report import write_comparison
 
@@ -98,10 +98,10 @@ def compare_mechanisms(
     """Compare mechanisms on your own bids, or on sampled ones.
 
     `bids` is a table as for `run_auctions`; without one, bids are sampled (`sample_bids`). At most
-    `auctions` of them are used, drawn at random. Bids are taken as the values of a click. Each
-    mechanism is measured at these bids, and after best responses: bidders change their bids in turn
-    to what gains most. Each bidder also tries other bids alone: its regret is what the best of them
-    would add. Intervals are by bootstrap over auctions.
+    `auctions` auctions are used, drawn at random. Bids are taken as the values of a click. Each
+    mechanism is measured at these bids, and after best responses: bidders in turn change to the bid
+    that gains most. In addition, each bidder alone tries other bids: its regret is how much more
+    the best of them would gain. Intervals are bootstrap intervals over auctions.
     """
     check_bootstrap(level, resamples)
     check_whole("auctions", auctions, 1)
@@ -109,24 +109,26 @@ def compare_mechanisms(
         AuctionRules(slots, name, reserve, satisfaction_weight, squashing).check(model)
     rules = AuctionRules(slots, BASELINE, reserve, satisfaction_weight, squashing)
     source = sample_bids(model, auctions=auctions, seed=seed) if bids is None else bids
-    listed = group_bids(source)
+    all_auctions = group_bids(source)
     rng = np.random.default_rng(seed)
-    drawn = sorted(rng.permutation(len(listed))[:auctions].tolist())
+    sample = sorted(rng.permutation(len(all_auctions))[:auctions].tolist())
     names = tuple(dict.fromkeys([*mechanisms, BASELINE]))
     with track_progress(progress, "Comparing mechanisms"):
-        measured = list(_measure_all(model, [listed[i] for i in drawn], rules, names, text))
-    if not measured:
+        measurements = list(
+            _measure_all(model, [all_auctions[i] for i in sample], rules, names, text)
+        )
+    if not measurements:
         raise SettingError("reserve", reserve, "a reserve that some bids reach")
-    weights = bootstrap_weights(len(measured), resamples, seed)
+    weights = bootstrap_weights(len(measurements), resamples, seed)
     return MechanismComparison(
-        _score_table(measured, weights, level),
-        _incentive_table(measured),
-        _frontier_table(measured, weights, level),
-        _advertiser_table(measured),
+        _score_table(measurements, weights, level),
+        _incentive_table(measurements),
+        _frontier_table(measurements, weights, level),
+        _advertiser_table(measurements),
         {
             "model": type(model).__name__,
-            "auctions": len(measured),
-            "listed": len(listed),
+            "auctions": len(measurements),
+            "listed": len(all_auctions),
             "sampled": bids is None,
             "slots": slots,
             "reserve": reserve,
@@ -140,10 +142,11 @@ def compare_mechanisms(
 
 @check_arguments
 def sample_bids(model: ClickModel, *, auctions: int = 100, ads: int = 8, seed: int = 0) -> pa.Table:
-    """Bids for queries of the training log, as a table: `query`, `ad`, `bid`.
+    """Sample bids for queries of the training log: a table of `query`, `ad` and `bid`.
 
-    Queries are drawn by their sessions, among those with two or more ads; of their ads the most
-    shown, up to `ads`. The logarithms of bids are normal, with mean 0 and standard deviation 0.6.
+    Queries with two or more ads are drawn in proportion to their sessions. The bidders of a query
+    are its ads with the most impressions, up to `ads`. The logarithms of bids are normal, with mean
+    0 and standard deviation 0.6.
     """
     auctions, ads = check_whole("auctions", auctions, 1), check_whole("ads", ads, 1)
     counts, rng = model.training_counts, np.random.default_rng(seed)
@@ -156,10 +159,10 @@ def sample_bids(model: ClickModel, *, auctions: int = 100, ads: int = 8, seed: i
     rows: dict[str, list[Any]] = {"query": [], "ad": [], "bid": []}
     for query in queries.tolist():
         pairs = np.flatnonzero(counts.pair_query == query)
-        shown = pairs[np.argsort(-counts.impressions[pairs], kind="stable")[:ads]]
-        rows["query"] += [counts.queries[query].as_py()] * len(shown)
-        rows["ad"] += counts.ads.take(pa.array(counts.pair_ad[shown])).to_pylist()
-        rows["bid"] += rng.lognormal(0.0, SAMPLED_BID_STD, len(shown)).tolist()
+        frequent_pairs = pairs[np.argsort(-counts.impressions[pairs], kind="stable")[:ads]]
+        rows["query"] += [counts.queries[query].as_py()] * len(frequent_pairs)
+        rows["ad"] += counts.ads.take(pa.array(counts.pair_ad[frequent_pairs])).to_pylist()
+        rows["bid"] += rng.lognormal(0.0, SAMPLED_BID_STD, len(frequent_pairs)).tolist()
     return pa.table(rows)
 
 
@@ -170,21 +173,21 @@ def _measure_all(
     mechanisms: Sequence[str],
     text: object,
 ) -> Iterator[MeasuredAuction]:
-    """Every auction in which anybody takes part."""
-    found = look_up_candidates(
-        model, [each.candidates for each in auctions], slots=rules.slots, text=text
+    """Measure every auction that has at least one participant."""
+    all_candidates = look_up_candidates(
+        model, [sealed_bids.candidates for sealed_bids in auctions], slots=rules.slots, text=text
     )
-    opened = []
-    for candidates, each in zip(found, auctions, strict=True):
-        auction, _ = open_auction(candidates, each.entries, rules)
+    open_auctions = []
+    for candidates, sealed_bids in zip(all_candidates, auctions, strict=True):
+        auction, _ = open_auction(candidates, sealed_bids.entries, rules)
         if auction is not None:
-            names = dict(zip(candidates.ads, each.entries, strict=True))
-            shown = auction.search.candidates.ads
-            opened.append((auction, [names[ad].advertiser or ad for ad in shown]))
-    results = parallel_map(lambda item: _measure(*item, mechanisms), opened)
-    for done, measured in enumerate(results, start=1):
-        report_progress("auctions", done, len(opened))
-        yield measured
+            names = dict(zip(candidates.ads, sealed_bids.entries, strict=True))
+            ads = auction.search.candidates.ads
+            open_auctions.append((auction, [names[ad].advertiser or ad for ad in ads]))
+    results = parallel_map(lambda item: _measure(*item, mechanisms), open_auctions)
+    for n_done, measurement in enumerate(results, start=1):
+        report_progress("auctions", n_done, len(open_auctions))
+        yield measurement
 
 
 def _measure(
@@ -206,8 +209,8 @@ def _measure(
     if auction.search.candidates.model.satisfaction:
         for name in (BASELINE, "vcg"):
             for weight in FRONTIER_WEIGHTS:
-                weighted = replace(auction, satisfaction_weight=weight)
-                frontier[name, weight] = _total(auction, MECHANISMS[name](weighted, None))
+                auction_at_weight = replace(auction, satisfaction_weight=weight)
+                frontier[name, weight] = _total(auction, MECHANISMS[name](auction_at_weight, None))
     outcomes.setdefault("vcg", MECHANISMS["vcg"](auction, None))
     gains = [_gains(auction, owners, outcomes[name]) for name in (BASELINE, "vcg")]
     return MeasuredAuction(
@@ -220,7 +223,7 @@ def _measure(
 
 
 def _total(auction: AuctionInput, outcome: Outcome) -> Totals:
-    """What a page brings, at the values of `auction`."""
+    """Welfare, revenue, clicks and satisfaction of a page, at the values of `auction`."""
     slate, price, _ = outcome
     return {
         "welfare": float(auction.bid[slate.ads] @ slate.clicks),
@@ -231,7 +234,7 @@ def _total(auction: AuctionInput, outcome: Outcome) -> Totals:
 
 
 def _gains(auction: AuctionInput, owners: list[str], outcome: Outcome) -> dict[str, float]:
-    """(value − price) × clicks of each advertiser."""
+    """The gain of each advertiser: Σ (value − price) × clicks."""
     gains = dict.fromkeys(owners, 0.0)
     slate, price, _ = outcome
     for position, ad in enumerate(slate.ads.tolist()):
@@ -240,12 +243,12 @@ def _gains(auction: AuctionInput, owners: list[str], outcome: Outcome) -> dict[s
     return gains
 
 
-def _score_table(measured: list[MeasuredAuction], weights: Float64, level: float) -> pa.Table:
+def _score_table(measurements: list[MeasuredAuction], weights: Float64, level: float) -> pa.Table:
     rows = []
-    for mechanism, bids in measured[0].pages:
+    for mechanism, bids in measurements[0].pages:
         for metric in METRICS:
             values, base = (
-                np.array([each.pages[key][metric] for each in measured])
+                np.array([measurement.pages[key][metric] for measurement in measurements])
                 for key in ((mechanism, bids), (BASELINE, bids))
             )
             low, high = percentile_interval(weights @ values / len(values), level)
@@ -258,13 +261,15 @@ def _score_table(measured: list[MeasuredAuction], weights: Float64, level: float
     return _from_rows((*names, "change", "change_low", "change_high"), rows)
 
 
-def _frontier_table(measured: list[MeasuredAuction], weights: Float64, level: float) -> pa.Table:
+def _frontier_table(
+    measurements: list[MeasuredAuction], weights: Float64, level: float
+) -> pa.Table:
     rows = []
-    for name, weight in measured[0].frontier:
+    for name, weight in measurements[0].frontier:
         row: list[Any] = [name, weight]
         for metric in ("welfare", "satisfaction"):
             values, base = (
-                np.array([each.frontier[key][metric] for each in measured])
+                np.array([measurement.frontier[key][metric] for measurement in measurements])
                 for key in ((name, weight), (BASELINE, 0.0))
             )
             row += _change(values, base, weights, level)
@@ -284,36 +289,41 @@ def _change(
     return float(change), float(low), float(high)
 
 
-def _incentive_table(measured: list[MeasuredAuction]) -> pa.Table:
+def _incentive_table(measurements: list[MeasuredAuction]) -> pa.Table:
     rows = []
-    for name in measured[0].incentives:
-        each = [auction.incentives[name] for auction in measured]
-        regret = np.concatenate([found.regret for found in each])
-        shown = np.concatenate([found.clicks > 0 for found in each])
-        gain = np.concatenate([found.gain for found in each])
-        price = np.concatenate([found.price * found.clicks for found in each])
-        gross = np.where(shown, gain + np.nan_to_num(price), 0.0)
+    for name in measurements[0].incentives:
+        incentives = [measurement.incentives[name] for measurement in measurements]
+        regret = np.concatenate([bidders.regret for bidders in incentives])
+        is_shown = np.concatenate([bidders.clicks > 0 for bidders in incentives])
+        gain = np.concatenate([bidders.gain for bidders in incentives])
+        price = np.concatenate([bidders.price * bidders.clicks for bidders in incentives])
+        gross = np.where(is_shown, gain + np.nan_to_num(price), 0.0)
         rows.append(
             (
                 name,
                 len(regret),
                 float(np.mean(regret > REGRET_NOISE)),
-                float(regret[shown].sum() / max(gross.sum(), 1e-300)),
+                float(regret[is_shown].sum() / max(gross.sum(), 1e-300)),
                 float(regret.max()),
                 float(np.mean(gain < -REGRET_NOISE)),
-                float(np.mean(np.concatenate([f.clicks_fall for f in each]) > REGRET_NOISE)),
-                float(np.mean([auction.converged[name] for auction in measured])),
+                float(
+                    np.mean(
+                        np.concatenate([bidders.clicks_fall for bidders in incentives])
+                        > REGRET_NOISE
+                    )
+                ),
+                float(np.mean([measurement.converged[name] for measurement in measurements])),
             )
         )
     names = ("mechanism", "bidders", "gain_by_lying", "mean_regret", "max_regret", "lose")
     return _from_rows((*names, "clicks_fall", "converged"), rows)
 
 
-def _advertiser_table(measured: list[MeasuredAuction]) -> pa.Table:
-    """What each advertiser gains in all auctions, the largest losses first."""
+def _advertiser_table(measurements: list[MeasuredAuction]) -> pa.Table:
+    """The gains of each advertiser over all auctions, the largest losses first."""
     totals: dict[str, list[float]] = {}
-    for auction in measured:
-        for owner, with_gsp, with_vcg in auction.gains:
+    for measurement in measurements:
+        for owner, with_gsp, with_vcg in measurement.gains:
             total = totals.setdefault(owner, [0.0, 0.0, 0.0])
             total[0] += 1
             total[1] += with_gsp

@@ -1,4 +1,4 @@
-"""Incentives: what advertisers gain by bidding otherwise than their values."""
+"""Incentives: what advertisers gain by bids other than their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reclick.runtime.arguments import check_arguments
 from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
-FACTORS = tuple(np.linspace(0.0, 1.6, 17).tolist())  # of the value, as other bids to try
+FACTORS = tuple(np.linspace(0.0, 1.6, 17).tolist())  # other bids to try, relative to the value
 SMALLEST_GAIN = 1e-9
 MAX_ROUNDS = 30
 MEASURES = ("value", "clicks", "price_per_click", "gain", "regret", "best_bid", "clicks_fall")
@@ -27,14 +27,14 @@ REPORT_SCHEMA = pa.schema(
 
 
 class BidderIncentives(NamedTuple):
-    """What each bidder of an auction gets at its value, and what other bids would bring [ad]."""
+    """The result of each bidder when it bids its value, and of its best other bid [ad]."""
 
-    clicks: Float64  # at the value
+    clicks: Float64  # if it bids its value
     price: Float64  # per click, nan if the ad is not shown
     gain: Float64  # of its advertiser: Σ (value − price) × clicks
-    regret: Float64  # how much more the best other bid would gain
+    regret: Float64  # additional gain of the best other bid
     best_bid: Float64
-    clicks_fall: Float64  # the largest fall of clicks from one bid to a higher one
+    clicks_fall: Float64  # largest decrease of clicks from one bid to a higher one
 
 
 class Responses(NamedTuple):
@@ -57,14 +57,14 @@ def incentive_report(
     text: object = None,
     progress: ProgressOption = None,
 ) -> pa.Table:
-    """What each bidder gets if it bids its value, and what it could gain by another bid.
+    """Report the result of each bidder when it bids its value, and its gain by another bid.
 
     `bids` is a table as for `run_auctions`, or from `sample_bids`; bids are taken as values. The
-    result has a row for every ad that takes part: `query`, `ad`, `value`, `clicks`,
-    `price_per_click` (nan if it is not shown), `gain` = (value − price) × clicks, `regret`, which
-    the best other bid would add, that `best_bid`, and `clicks_fall`, the largest fall of clicks
-    from one bid to a higher one. An ad of an advertiser with several has the gain of the
-    advertiser. Other bids are tried on a grid, so a regret is at least what is reported.
+    result has one row per participating ad: `query`, `ad`, `value`, `clicks`, `price_per_click`
+    (nan if it is not shown), `gain` = (value − price) × clicks, `regret` (the additional gain of
+    the best other bid), that `best_bid`, and `clicks_fall`, the largest decrease of clicks from
+    one bid to a higher one. If an advertiser has several ads, `gain` is that of the advertiser.
+    Other bids are tried on a grid, so the reported regret is a lower bound.
 
     >>> from reclick.models import MultiClick
     >>> log = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[2], [2], [2, 3], []]}
@@ -74,22 +74,22 @@ def incentive_report(
     """
     rules = AuctionRules(slots, mechanism, reserve, satisfaction_weight, squashing).check(model)
     auctions = group_bids(bids)
-    found = look_up_candidates(
-        model, [each.candidates for each in auctions], slots=slots, text=text
+    all_candidates = look_up_candidates(
+        model, [auction.candidates for auction in auctions], slots=slots, text=text
     )
 
     def measure(item: tuple[Candidates, SealedBids]) -> pa.Table:
         auction, _ = open_auction(item[0], item[1].entries, rules)
         if auction is None:
             return REPORT_SCHEMA.empty_table()
-        measured = measure_incentives(auction.with_quality(), MECHANISMS[mechanism])
+        incentives = measure_incentives(auction.with_quality(), MECHANISMS[mechanism])
         ads = auction.search.candidates.ads
-        columns = [[item[0].query] * len(ads), list(ads), auction.bid, *measured]
-        return pa.Table.from_arrays([pa.array(each) for each in columns], schema=REPORT_SCHEMA)
+        columns = [[item[0].query] * len(ads), list(ads), auction.bid, *incentives]
+        return pa.Table.from_arrays([pa.array(column) for column in columns], schema=REPORT_SCHEMA)
 
     tables = [REPORT_SCHEMA.empty_table()]
     with track_progress(progress, "Measuring incentives"):
-        for table in parallel_map(measure, zip(found, auctions, strict=True)):
+        for table in parallel_map(measure, zip(all_candidates, auctions, strict=True)):
             tables.append(table)
             report_progress("auctions", len(tables) - 1, len(auctions))
     return pa.concat_tables(tables)
@@ -98,10 +98,10 @@ def incentive_report(
 def measure_incentives(
     auction: AuctionInput, mechanism: Mechanism, factors: tuple[float, ...] = FACTORS
 ) -> BidderIncentives:
-    """Let each bidder try other bids, with the bids of others as they are.
+    """Let each bidder try other bids while the bids of the others stay the same.
 
-    The bids are taken as values. Other bids are these factors of the value: a regret is at least
-    what was found.
+    The bids are taken as values. Other bids are the value times these factors, so the regret is a
+    lower bound.
     """
     rows = []
     for ad in range(len(auction.bid)):
@@ -109,10 +109,10 @@ def measure_incentives(
         best, best_gain, falls, before = float(auction.bid[ad]), gain, 0.0, 0.0
         for factor in factors:
             bid = factor * float(auction.bid[ad])
-            other_clicks, _, other = _try_bid(auction, mechanism, ad, bid, auction.bid)
+            other_clicks, _, other_gain = _try_bid(auction, mechanism, ad, bid, auction.bid)
             falls, before = max(falls, before - other_clicks), other_clicks
-            if other > best_gain + SMALLEST_GAIN:
-                best, best_gain = bid, other
+            if other_gain > best_gain + SMALLEST_GAIN:
+                best, best_gain = bid, other_gain
         rows.append((clicks, price, gain, best_gain - gain, best, falls))
     return BidderIncentives(*np.array(rows).reshape(-1, 6).T)
 
@@ -126,7 +126,7 @@ def respond(
     """
     values = auction.bid
     for _ in range(MAX_ROUNDS):
-        changed = False
+        has_changes = False
         for ad, value in enumerate(values.tolist()):
             _, _, best_gain = _try_bid(auction, mechanism, ad, float(auction.bid[ad]), values)
             for factor in factors:
@@ -134,10 +134,10 @@ def respond(
                     continue
                 gain = _try_bid(auction, mechanism, ad, factor * value, values)[2]
                 if gain > best_gain + SMALLEST_GAIN:
-                    auction, best_gain, changed = (
+                    auction, best_gain, has_changes = (
                         auction.change_bid(ad, factor * value), gain, True
                     )  # fmt: skip
-        if not changed:
+        if not has_changes:
             return Responses(auction.bid, True)
     return Responses(auction.bid, False)
 
@@ -147,17 +147,17 @@ def _try_bid(
 ) -> tuple[float, float, float]:
     """Clicks and price per click of an ad at a bid, and the gain of its advertiser.
 
-    A bid below the reserve takes no part; of an advertiser with other ads, it counts as a bid of
-    the reserve.
+    An ad with a bid below the reserve takes no part; if its advertiser has other ads, the bid is
+    raised to the reserve.
     """
-    own = auction.advertiser == auction.advertiser[ad]
-    if bid < auction.reserve and np.count_nonzero(own) == 1:
+    is_same_advertiser = auction.advertiser == auction.advertiser[ad]
+    if bid < auction.reserve and np.count_nonzero(is_same_advertiser) == 1:
         return 0.0, np.nan, 0.0
-    changed = auction.change_bid(ad, max(bid, auction.reserve))
-    only = ad if np.count_nonzero(own) == 1 else None
-    slate, price, _ = mechanism(changed, only)
-    shown = own[slate.ads]
-    gain = np.sum((values[slate.ads] - price)[shown] * slate.clicks[shown])
+    auction_at_bid = auction.change_bid(ad, max(bid, auction.reserve))
+    only = ad if np.count_nonzero(is_same_advertiser) == 1 else None
+    slate, price, _ = mechanism(auction_at_bid, only)
+    is_shown = is_same_advertiser[slate.ads]
+    gain = np.sum((values[slate.ads] - price)[is_shown] * slate.clicks[is_shown])
     at = np.flatnonzero(slate.ads == ad)
     if not len(at):
         return 0.0, np.nan, float(gain)

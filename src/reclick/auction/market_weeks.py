@@ -58,9 +58,9 @@ def simulate_auctions(
 
     The market, its users and its bids are those of `simulate` with the same arguments (`weeks`,
     `queries`, `ads_per_query`, `page`, `bots`, `seed`): users follow no model. Fit the model to a
-    week of that market. The bids of a query vary between a few auctions per week; the page sizes,
-    the queries and the users of a session do not depend on the mechanism. Advertisers bid the same
-    under every mechanism. With `refit` the model is fitted again to each week that is over.
+    week of that market. The bids of a query vary between a few auctions per week; the page size,
+    the query and the user of a session do not depend on the mechanism. Advertisers bid the same
+    under every mechanism. With `refit` the model is fitted again after each week, to that week.
 
     >>> from reclick.models import MultiClick
     >>> log = simulate(300, weeks=1, queries=5, seed=1).weeks[0]
@@ -76,7 +76,7 @@ def simulate_auctions(
 
 
 class MechanismRule:
-    """A model and a mechanism choose pages: a `PageRule` of the simulated market."""
+    """A `PageRule` for the simulated market: a model and a mechanism choose the pages."""
 
     def __init__(self, model: ClickModel, rules: AuctionRules, *, refit: bool = False) -> None:
         self.model = model
@@ -84,30 +84,30 @@ class MechanismRule:
         self._refit = refit
 
     def choose(self, offers: Sequence[Offer]) -> list[PricedPages]:
-        """The pages of each offer, in order."""
-        sets = [CandidateSet(each.query, each.ads) for each in offers]
-        found = look_up_candidates(self.model, sets, slots=self._rules.slots)
+        """Choose the pages of each offer, in order."""
+        sets = [CandidateSet(offer.query, offer.ads) for offer in offers]
+        all_candidates = look_up_candidates(self.model, sets, slots=self._rules.slots)
         pages = []
-        for page in parallel_map(self._choose_one, zip(found, offers, strict=True)):
+        for page in parallel_map(self._choose_one, zip(all_candidates, offers, strict=True)):
             pages.append(page)
             report_progress("auctions", len(pages), len(offers))
         return pages
 
     def learn(self, week: pa.Table, ads: pa.Table) -> None:
-        """Fit the model to the week, if it is to be fitted again."""
+        """Fit the model to the week, if `refit` is set."""
         if self._refit:
             self.model = self.model.clone().fit(week, ads=ads, progress=False)
 
     def _choose_one(self, item: tuple[Candidates, Offer]) -> PricedPages:
-        """The pages for all variations of the bids, from one table of slates."""
+        """Choose the pages for all variations of the bids, from one table of slates."""
         candidates, offer = item
         slots = min(offer.slots, len(offer.ads))
-        everyone = np.arange(len(offer.ads))
+        advertisers = np.arange(len(offer.ads))
         auction = AuctionInput(
             LazySlates(replace(candidates, slots=slots)),
             offer.bids[0],
-            np.ones(len(everyone)),
-            everyone,
+            np.ones(len(advertisers)),
+            advertisers,
             0.0,
             self._rules.satisfaction_weight,
             self._rules.squashing,
@@ -127,17 +127,17 @@ def _total_weeks(simulation: Simulation) -> pa.Table:
     satisfied = simulation.truth.sessions["satisfied"].to_numpy()
     rows, first = [], 0
     for number, week in enumerate(simulation.weeks, start=1):
-        own = satisfied[first : first + len(week)]
+        is_satisfied = satisfied[first : first + len(week)]
         first += len(week)
         clicks = pc.sum(pc.list_value_length(week["clicks"])).as_py()
         money = (_sum_over_clicks(week, name) for name in ("bids", "prices"))
-        rows.append((number, len(week), clicks, int(own.sum()), *money))
+        rows.append((number, len(week), clicks, int(is_satisfied.sum()), *money))
     names = ("week", "sessions", "clicks", "satisfied", "welfare", "revenue")
     return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
 def _sum_over_clicks(week: pa.Table, name: str) -> float:
-    """The bids, or the prices, of the ads that were clicked."""
+    """Sum the bids, or the prices, of the ads that were clicked."""
     values, clicks = week[name].combine_chunks(), week["clicks"].combine_chunks()
     page_start = np.asarray(values.offsets)[:-1]
     session = np.repeat(np.arange(len(week)), np.diff(np.asarray(clicks.offsets)))

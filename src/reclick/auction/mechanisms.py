@@ -1,7 +1,7 @@
-"""Mechanisms: which slate is shown, and what each of its ads pays per click.
+"""Mechanisms: the slate that is shown, and what each of its ads pays per click.
 
-All but `gsp` show the slate that maximises Σ_j w_j b_j x_j + λ P(satisfied): b are bids per click,
-w bidder weights, x expected clicks. They differ in prices:
+All except `gsp` show the slate that maximises Σ_j w_j b_j x_j + λ P(satisfied): b are bids per
+click, w bidder weights, x expected clicks. They differ in prices:
 
 ===========  =================================================================================
 vcg          [W(b_i := r) − W_{−i}(b)] / (w_i x_i): what the bid of i above the reserve r costs
@@ -27,15 +27,16 @@ from reclick.auction.slates import Slate, SlateSearch, score_slate
 from reclick.data.batch import Float64, Int64
 from reclick.runtime.time_limit import check_time
 
-ROUNDING = 1e-12  # relative, of worth
-MAX_STEPS = 1000  # of the search for a threshold bid; each finds another slate
+ROUNDING = 1e-12  # relative rounding error of the objective
+MAX_STEPS = 1000  # of the search for a threshold bid
 
 
 @dataclass(frozen=True, slots=True)
 class AuctionInput:
     """Candidates with bids of at least the reserve, and the rules that do not differ between ads.
 
-    `bid` is per click. Advertisers are numbers; without any, each ad has its own.
+    `bid` is per click. `advertiser` has the number of the advertiser of each ad; an ad without
+    advertiser has its own number.
     """
 
     search: SlateSearch
@@ -45,20 +46,20 @@ class AuctionInput:
     reserve: float = 0.0
     satisfaction_weight: float = 0.0
     squashing: float = 1.0
-    quality: Float64 | None = None  # [ad] P(click) alone on the page, if it is known already
+    quality: Float64 | None = None  # [ad] P(click) alone on the page, if already computed
 
     def with_quality(self) -> AuctionInput:
-        """The same auction with the quality of the ads, for many rankings of them."""
+        """Return the auction with the quality of the ads, computed once for many rankings."""
         return replace(self, quality=self.search.candidates.clicks_alone())
 
     def find_best(self, bid: Float64 | None = None) -> Slate:
-        """The best slate at these bids."""
+        """Find the best slate at these bids."""
         check_time()
         value = self.weight * (self.bid if bid is None else bid)
         return self.search.find_best(value, self.satisfaction_weight)
 
     def change_bid(self, ad: int, bid: float) -> AuctionInput:
-        """The same auction with another bid of one ad."""
+        """Return the auction with another bid of one ad."""
         bids = self.bid.copy()
         bids[ad] = bid
         return replace(self, bid=bids)
@@ -69,31 +70,31 @@ class Outcome(NamedTuple):
 
     slate: Slate
     price: Float64  # [position] per click
-    alternatives: tuple[Slate | None, ...]  # [position] what would be shown at the price or reserve
+    alternatives: tuple[Slate | None, ...]  # [position] the slate at the price or the reserve
 
 
 Mechanism = Callable[[AuctionInput, int | None], Outcome]
 
 
 def price_vcg(auction: AuctionInput, only: int | None = None) -> Outcome:
-    """The best slate, at the value that each ad displaces. With `only`, the price of one ad."""
+    """The best slate; each ad pays the value that it displaces. `only` prices one ad alone."""
     best = auction.find_best()
 
     def price(position: int, ad: int) -> tuple[float, Slate]:
-        own = auction.advertiser == auction.advertiser[ad]
-        pivot = auction.find_best(np.where(own, auction.reserve, auction.bid))
+        is_same_advertiser = auction.advertiser == auction.advertiser[ad]
+        pivot = auction.find_best(np.where(is_same_advertiser, auction.reserve, auction.bid))
         weighted_clicks = auction.weight[ad] * best.clicks[position]
-        others = best.objective - auction.bid[ad] * weighted_clicks
-        return _divide(pivot.objective - others, weighted_clicks), pivot
+        value_of_others = best.objective - auction.bid[ad] * weighted_clicks
+        return _divide(pivot.objective - value_of_others, weighted_clicks), pivot
 
     return _price_each(auction, best, price, only)
 
 
 def price_gsp_model(auction: AuctionInput, only: int | None = None) -> Outcome:
-    """The best slate, at the smallest bid of each ad that keeps its expected clicks.
+    """The best slate; each ad pays the smallest bid that keeps its expected clicks.
 
     W is convex and piecewise linear in the bid. From the reserve, each step goes to the bid where
-    the line of the slate shown meets that of the best slate at the last step.
+    the line of the slate that is shown meets that of the best slate at the last step.
     """
     best = auction.find_best()
     tolerance = ROUNDING * max(1.0, abs(best.objective))
@@ -103,12 +104,12 @@ def price_gsp_model(auction: AuctionInput, only: int | None = None) -> Outcome:
         bids, rival = auction.bid.copy(), best
         bids[ad] = auction.reserve
         for _ in range(MAX_STEPS):
-            found = auction.find_best(bids)
-            excess = found.objective - (best.objective - slope * (auction.bid[ad] - bids[ad]))
-            rival_slope = auction.weight[ad] * _clicks_of(found, ad)
+            slate = auction.find_best(bids)
+            excess = slate.objective - (best.objective - slope * (auction.bid[ad] - bids[ad]))
+            rival_slope = auction.weight[ad] * _clicks_of(slate, ad)
             if excess <= tolerance or rival_slope >= slope:
                 break
-            rival = found
+            rival = slate
             bids[ad] = min(bids[ad] + excess / (slope - rival_slope), auction.bid[ad])
         return float(bids[ad]), rival
 
@@ -116,29 +117,29 @@ def price_gsp_model(auction: AuctionInput, only: int | None = None) -> Outcome:
 
 
 def price_first(auction: AuctionInput, only: int | None = None) -> Outcome:
-    """The best slate, at the bids."""
+    """The best slate; each ad pays its bid."""
     best = auction.find_best()
     return _price_each(auction, best, lambda _, ad: (float(auction.bid[ad]), None), only)
 
 
 def price_gsp(auction: AuctionInput, only: int | None = None) -> Outcome:
-    """Ads ranked one by one, at the smallest bid that keeps the rank."""
+    """Ads ranked by score; each pays the smallest bid that keeps its rank."""
     candidates, weight = auction.search.candidates, auction.satisfaction_weight
-    alone = candidates.clicks_alone() if auction.quality is None else auction.quality
-    quality = alone**auction.squashing
+    clicks_alone = candidates.clicks_alone() if auction.quality is None else auction.quality
+    quality = clicks_alone**auction.squashing
     satisfied = weight * candidates.satisfaction_per_click() if weight else np.zeros(len(quality))
     score = quality * (auction.weight * auction.bid + satisfied)
     order = np.argsort(-score, kind="stable")
     _, first = np.unique(auction.advertiser[order], return_index=True)
-    ranked = order[np.sort(first)]  # the best ad of each advertiser
-    shown = ranked[: candidates.slots]
-    slate = score_slate(candidates, shown, auction.weight * auction.bid, weight)
+    ranking = order[np.sort(first)]  # the best ad of each advertiser
+    ads = ranking[: candidates.slots]
+    slate = score_slate(candidates, ads, auction.weight * auction.bid, weight)
 
     def price(position: int, ad: int) -> tuple[float, None]:
-        if position + 1 == len(ranked) or quality[ad] <= 0.0:
+        if position + 1 == len(ranking) or quality[ad] <= 0.0:
             return auction.reserve, None
-        following = score[ranked[position + 1]] / quality[ad]
-        return (following - satisfied[ad]) / auction.weight[ad], None
+        next_score = score[ranking[position + 1]] / quality[ad]
+        return (next_score - satisfied[ad]) / auction.weight[ad], None
 
     return _price_each(auction, slate, price, only)
 
@@ -157,9 +158,9 @@ def _price_each(
     price: Callable[[int, int], tuple[float, Slate | None]],
     only: int | None,
 ) -> Outcome:
-    """The price of each position's ad; rounding never takes one below the reserve or above the bid.
+    """Price the ad of each position; rounded prices stay between the reserve and the bid.
 
-    With `only`, of that ad alone; others have nan.
+    With `only`, price that ad alone; the others have nan.
     """
     prices = np.full(len(slate.ads), np.nan)
     alternatives: list[Slate | None] = []
@@ -174,7 +175,7 @@ def _price_each(
 
 
 def _round_to_limits(price: float, reserve: float, bid: float) -> float:
-    """A price without the rounding error that sets it apart from the reserve or the bid."""
+    """Set a price to the reserve or the bid if it differs only by rounding error."""
     error = ROUNDING * max(1.0, bid)
     if price <= reserve + error:
         return reserve
@@ -182,7 +183,7 @@ def _round_to_limits(price: float, reserve: float, bid: float) -> float:
 
 
 def _divide(payment: float, clicks: float) -> float:
-    """Payment per click; an ad that is never clicked pays nothing, so any price will do."""
+    """Payment per click; 0 for an ad that is never clicked, which pays nothing at any price."""
     return payment / clicks if clicks > 0.0 else 0.0
 
 

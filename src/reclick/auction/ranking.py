@@ -52,14 +52,14 @@ def best_page(
     objective: Objective = "clicks",
     text: object = None,
 ) -> BestPage:
-    """The ads, in order, that maximise expected clicks, satisfaction or value on a page.
+    """Find the ads, in order, that maximise expected clicks, satisfaction or value of a page.
 
-    The page has `slots` ads, or all of them where they are fewer. The objective is "clicks",
+    The page has `slots` ads, or all ads if there are fewer. The objective is "clicks",
     "satisfaction" (the probability that the session ends satisfied) or {"value": values}, with the
     value of a click on each ad: {ad: value}, or a list in the order of the ads. The result is the
-    exact maximum; where that takes too long, an error says how many ads to leave out. Of equally
-    good pages, one is chosen, always the same. `text` is an ads table for ads that the model does
-    not know.
+    exact maximum; if that would take too long, the function raises an error that reports how many
+    ads it can take. Among equally good pages, the choice is always the same. `text` is an ads table
+    with the text of ads that are new to the model.
 
     >>> from reclick.models import MultiClick
     >>> log = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[2], [2], [2, 3], []]}
@@ -75,7 +75,7 @@ def best_page(
 def find_best_page(
     candidates: Candidates, objective: str, value: Float64, satisfaction_weight: float
 ) -> BestPage:
-    """The best page of some candidates: value [ad] per click and λ P(satisfied)."""
+    """Find the best page of the candidates, by value [ad] per click and λ P(satisfied)."""
     best = open_search(candidates).find_best(value, satisfaction_weight)
     return BestPage(
         candidates.query,
@@ -90,7 +90,7 @@ def find_best_page(
 def check_objective(
     model: ClickModel, objective: Objective, ads: Sequence[str]
 ) -> tuple[str, Float64, float]:
-    """The name of an objective, the value of a click on each ad, and of a satisfied session."""
+    """Check an objective: its name, the value per click of each ad, and of a satisfied session."""
     if objective == "clicks":
         return "clicks", np.ones(len(ads)), 0.0
     if objective == "satisfaction":
@@ -107,7 +107,7 @@ def check_objective(
 
 
 def _check_values(values: object, ads: Sequence[str]) -> Float64:
-    """The value of a click on each ad."""
+    """Check the value of a click on each ad."""
     if isinstance(values, Mapping):
         missing = [ad for ad in ads if ad not in values]
         if missing:

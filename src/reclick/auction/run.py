@@ -33,13 +33,13 @@ from reclick.runtime.arguments import check_arguments
 
 BELOW_RESERVE = "bid below the reserve"
 OUT_OF_BUDGET = "budget below the bid"
-SMALLEST = 1e-12  # clicks that are not worth listing
-READABLE = 5e-5  # … that four digits do not show
+SMALLEST = 1e-12  # displaced clicks below this are left out of results
+READABLE = 5e-5  # displaced clicks below this are left out of texts, which have four digits
 
 
 @dataclass(frozen=True, slots=True)
 class AuctionRules:
-    """What does not differ between the auctions of a batch."""
+    """The rules that all auctions of a batch share."""
 
     slots: int = 4
     mechanism: str = "vcg"
@@ -48,7 +48,7 @@ class AuctionRules:
     squashing: float = 1.0
 
     def check(self, model: ClickModel) -> AuctionRules:
-        """The same rules, refused where they make no sense with this model."""
+        """Raise if the rules are invalid, or invalid for this model; returns the rules."""
         check_choice("mechanism", self.mechanism, tuple(MECHANISMS))
         check_range("reserve", self.reserve, 0.0)
         check_range("satisfaction_weight", self.satisfaction_weight, 0.0)
@@ -64,7 +64,7 @@ class AuctionRules:
 
 
 class Entry(NamedTuple):
-    """What one ad brings to an auction. It bids per click, or per click that satisfies."""
+    """The bid of one ad, per click or per click that satisfies, with its weight and budget."""
 
     bid: float
     satisfaction_bid: float = math.nan
@@ -74,7 +74,7 @@ class Entry(NamedTuple):
 
 
 class Displacement(NamedTuple):
-    """What one ad changes for another: clicks lost (negative: gained), and their value."""
+    """The effect of one ad on another: clicks lost (gained if negative), and their value."""
 
     ad: str
     clicks: float
@@ -85,9 +85,9 @@ class Displacement(NamedTuple):
 class PriceReason:
     """Why an ad pays its price.
 
-    With `vcg`, price × expected clicks = `reserve` + Σ value of `displaced` + `satisfaction`:
-    compared with `alternative`, the page that would be shown if it bid the reserve. With
-    `gsp_model`, `alternative` is the page that a lower bid would lead to.
+    With `vcg`, price × expected clicks = `reserve` + Σ value of `displaced` + `satisfaction`. They
+    are relative to `alternative`, the page that would be shown if the ad bid the reserve. With
+    `gsp_model`, `alternative` is the page that would be shown at a lower bid.
     """
 
     ad: str
@@ -95,16 +95,16 @@ class PriceReason:
     because: str  # "displaced clicks", "threshold", "next rank", "reserve" or "bid"
     alternative: tuple[str, ...] = ()
     displaced: tuple[Displacement, ...] = ()
-    reserve: float = 0.0  # what it would pay at the reserve, for the clicks it would have there
+    reserve: float = 0.0  # payment at the reserve, for the clicks that it would have then
     satisfaction: float = 0.0  # satisfied sessions displaced, times their weight
 
     def __str__(self) -> str:
         start = f"{self.ad} pays {self.price_per_click:.4g} per click"
         if self.because == "displaced clicks":
-            lost = [each for each in self.displaced if each.clicks >= READABLE]
-            gained = [each for each in self.displaced if each.clicks <= -READABLE]
-            parts = [f"it takes {_list_clicks(lost)}"] if lost else []
-            parts += [f"it brings {_list_clicks(gained)}"] if gained else []
+            losses = [item for item in self.displaced if item.clicks >= READABLE]
+            gains = [item for item in self.displaced if item.clicks <= -READABLE]
+            parts = [f"it takes {_list_clicks(losses)}"] if losses else []
+            parts += [f"it brings {_list_clicks(gains)}"] if gains else []
             return f"{start}: {' and '.join(parts) or 'it takes clicks from nobody'}."
         reasons = {
             "threshold": "with a lower bid it would have fewer clicks",
@@ -131,7 +131,7 @@ class AuctionResult:
     objective: float  # Σ weight × bid × clicks + satisfaction weight × satisfaction
     exact: bool  # no other slate has a higher objective; False for gsp, which ranks ads one by one
     reasons: tuple[PriceReason, ...]  # why each ad pays its price
-    excluded: dict[str, str]  # ads that took no part, and why
+    excluded: dict[str, str]  # ads that took no part, with the reason
 
     def __str__(self) -> str:
         head = (
@@ -170,20 +170,20 @@ def run_auction(
 
     `bids` are per click. The mechanisms:
 
-    - "vcg": the slate of highest welfare, each ad paying for what its bid above the reserve costs
+    - "vcg": the slate of highest welfare; each ad pays what its bid above the reserve costs the
       others. Bidding one's value is a dominant strategy, and reserve ≤ price ≤ bid.
     - "gsp_model": the same slate, at the smallest bid that keeps the ad's expected clicks.
     - "gsp": ads ranked by bid × quality^squashing, at the smallest bid that keeps the rank.
       Quality is P(click) of the ad alone on the page.
     - "first_price": the slate of highest welfare, at the bids.
 
-    An ad takes part if it bids at least the `reserve`, which may leave the page empty. The page has
-    `slots` ads, or as many as take part. `satisfaction_weight` is what a satisfied session is
-    worth to you, `bidder_weights` multiply bids when slates are compared. With `advertisers`,
-    {ad: advertiser}, at most one ad of each is shown. `satisfaction_bids` are bids per click that
-    satisfies, by ads that are not in `bids`; prices stay per click. `budgets` are what ads (with
-    `advertisers`: what advertisers) can still spend: who cannot pay its own bid once takes no part.
-    `text` is an ads table for ads that the model does not know.
+    An ad takes part if it bids at least the `reserve`, so the page may be empty. The page has
+    `slots` ads, or all ads that take part if there are fewer. `satisfaction_weight` is the value of
+    a satisfied session to you; `bidder_weights` multiply bids when slates are compared. With
+    `advertisers`, {ad: advertiser}, at most one ad of each is shown. `satisfaction_bids` are bids
+    per click that satisfies, by ads that are not in `bids`; prices are always per click. `budgets`
+    are the remaining budgets of ads (with `advertisers`: of advertisers): an ad whose bid is higher
+    takes no part. `text` is an ads table with the text of ads that are new to the model.
 
     >>> from reclick.models import MultiClick
     >>> log = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[2], [2], [2, 3], []]}
@@ -218,9 +218,9 @@ def hold_auction(
 def open_auction(
     candidates: Candidates, entries: list[Entry], rules: AuctionRules
 ) -> tuple[AuctionInput | None, dict[str, str]]:
-    """The auction of the ads that take part, None without any, and why others do not."""
+    """The auction of the ads that take part (None without any), and why others do not."""
     bid = effective_bids(candidates, entries)
-    budget = np.array([each.budget for each in entries])
+    budget = np.array([entry.budget for entry in entries])
     excluded = {
         ad: BELOW_RESERVE if low else OUT_OF_BUDGET
         for ad, low, poor in zip(candidates.ads, bid < rules.reserve, budget < bid, strict=True)
@@ -229,12 +229,14 @@ def open_auction(
     rows = np.flatnonzero((bid >= rules.reserve) & (budget >= bid))
     if not len(rows):
         return None, excluded
-    names = [entries[row].advertiser or f"\0{row}" for row in rows]  # no advertiser: its own
+    names = [
+        entries[row].advertiser or f"\0{row}" for row in rows
+    ]  # without advertiser: a number of its own
     _, advertiser = np.unique(names, return_inverse=True)
-    own = candidates.select(rows) if len(rows) < len(entries) else candidates
-    alone = len(np.unique(advertiser)) == len(rows)
+    participants = candidates.select(rows) if len(rows) < len(entries) else candidates
+    has_single_ads = len(np.unique(advertiser)) == len(rows)
     auction = AuctionInput(
-        LazySlates(own, None if alone else advertiser),
+        LazySlates(participants, None if has_single_ads else advertiser),
         bid[rows],
         np.array([entries[row].weight for row in rows]),
         advertiser,
@@ -246,7 +248,7 @@ def open_auction(
 
 
 def check_weights(entries: Mapping[str, Entry]) -> None:
-    """Refuse ads of one advertiser with different weights: bids would not be truthful."""
+    """Raise if ads of one advertiser have different weights: bidding would not be truthful."""
     weights: dict[str, float] = {}
     for ad, entry in entries.items():
         owner = entry.advertiser
@@ -258,11 +260,11 @@ def check_weights(entries: Mapping[str, Entry]) -> None:
 
 
 def effective_bids(candidates: Candidates, entries: list[Entry]) -> Float64:
-    """The bid of each ad per click; one per satisfied click is multiplied by the satisfaction."""
-    bid = np.array([each.bid for each in entries])
-    per_satisfaction = np.array([each.satisfaction_bid for each in entries])
-    asked = ~np.isnan(per_satisfaction)
-    if not asked.any():
+    """The bid of each ad per click; bids per satisfied click are multiplied by satisfaction."""
+    bid = np.array([entry.bid for entry in entries])
+    per_satisfaction = np.array([entry.satisfaction_bid for entry in entries])
+    is_per_satisfaction = ~np.isnan(per_satisfaction)
+    if not is_per_satisfaction.any():
         return bid
     if not candidates.model.satisfaction:
         raise CannotAnswerError(
@@ -270,11 +272,11 @@ def effective_bids(candidates: Candidates, entries: list[Entry]) -> Float64:
             "clicks satisfy. Use LuceClick or MultiClick, or bid per click."
         )
     rho = candidates.satisfaction_per_click()
-    return np.where(asked, per_satisfaction * rho, bid)
+    return np.where(is_per_satisfaction, per_satisfaction * rho, bid)
 
 
 def check_entry(ad: str, entry: Entry) -> Entry:
-    """An entry, refused where a number makes no sense."""
+    """Raise if a number of the entry is invalid; returns the entry."""
     per_click, per_satisfaction = not _is_nan(entry.bid), not _is_nan(entry.satisfaction_bid)
     if per_click and per_satisfaction:
         raise UsageError(f"The ad {ad!r} bids per click and per satisfied click: keep one bid.")
@@ -296,10 +298,10 @@ def make_entries(
 ) -> dict[str, Entry]:
     """The entry of each ad, from the arguments of `run_auction`."""
     extra = satisfaction_bids or {}
-    for name, each in (("bids", bids), ("satisfaction_bids", extra)):
-        if not isinstance(each, Mapping):
-            raise SettingError(name, each, "a dict of {ad: bid}")
-        for ad, value in each.items():
+    for name, ad_bids in (("bids", bids), ("satisfaction_bids", extra)):
+        if not isinstance(ad_bids, Mapping):
+            raise SettingError(name, ad_bids, "a dict of {ad: bid}")
+        for ad, value in ad_bids.items():
             _check_amount(name, ad, value, math.isfinite, "a number of 0 or more")
     ads = list(dict.fromkeys([*bids, *extra]))
     if not ads:
@@ -324,9 +326,9 @@ def make_entries(
     return entries
 
 
-def _refuse_unknown(name: str, mapping: Mapping[str, object], known: list[str]) -> None:
-    for key in mapping:
-        if key not in known:
+def _refuse_unknown(name: str, values: Mapping[str, object], names: list[str]) -> None:
+    for key in values:
+        if key not in names:
             raise UsageError(
                 f"{name} has {key!r}, which takes no part in the auction: leave it out."
             )
@@ -347,9 +349,9 @@ def _is_positive(value: float) -> bool:
 
 
 def _empty_result(query: str, mechanism: str, excluded: dict[str, str]) -> AuctionResult:
-    nothing = np.zeros(0)
+    empty = np.zeros(0)
     return AuctionResult(
-        query, mechanism, (), nothing, nothing, nothing, 0.0, 0.0, 0.0, 0.0, True, (), excluded
+        query, mechanism, (), empty, empty, empty, 0.0, 0.0, 0.0, 0.0, True, (), excluded
     )
 
 
@@ -382,50 +384,54 @@ def _explain_price(
     auction: AuctionInput, outcome: Outcome, mechanism: str, position: int
 ) -> PriceReason:
     slate, price = outcome.slate, float(outcome.price[position])
-    ad, other = int(slate.ads[position]), outcome.alternatives[position]
+    ad, alternative = int(slate.ads[position]), outcome.alternatives[position]
     names = auction.search.candidates.ads
     if mechanism == "first_price":
         return PriceReason(names[ad], price, "bid")
     if mechanism == "gsp":
         because = "reserve" if price <= auction.reserve else "next rank"
         return PriceReason(names[ad], price, because)
-    shown = () if other is None else tuple(names[each] for each in other.ads)
-    if mechanism == "gsp_model" or other is None:
+    alternative_ads = () if alternative is None else tuple(names[row] for row in alternative.ads)
+    if mechanism == "gsp_model" or alternative is None:
         because = "reserve" if price <= auction.reserve else "threshold"
-        return PriceReason(names[ad], price, because, shown)
-    own = auction.advertiser == auction.advertiser[ad]
+        return PriceReason(names[ad], price, because, alternative_ads)
+    is_same_advertiser = auction.advertiser == auction.advertiser[ad]
     weight = auction.weight[ad]
-    before, after = _spread(other, len(names)), _spread(slate, len(names))
-    value = np.where(own, 0.0, auction.weight * auction.bid * (before - after)) / weight
-    lost = (before - after) * ~own
+    before, after = _spread(alternative, len(names)), _spread(slate, len(names))
+    value = (
+        np.where(is_same_advertiser, 0.0, auction.weight * auction.bid * (before - after)) / weight
+    )
+    lost_clicks = (before - after) * ~is_same_advertiser
     satisfied = 0.0
     if auction.satisfaction_weight:
-        satisfied = auction.satisfaction_weight * (other.satisfaction - slate.satisfaction) / weight
+        satisfied = (
+            auction.satisfaction_weight * (alternative.satisfaction - slate.satisfaction) / weight
+        )
     return PriceReason(
         names[ad],
         price,
         "displaced clicks" if price > auction.reserve else "reserve",
-        shown,
+        alternative_ads,
         tuple(
-            Displacement(names[each], float(lost[each]), float(value[each]))
-            for each in np.flatnonzero(np.abs(lost) > SMALLEST)
+            Displacement(names[row], float(lost_clicks[row]), float(value[row]))
+            for row in np.flatnonzero(np.abs(lost_clicks) > SMALLEST)
         ),
-        float(np.sum((auction.weight * before)[own]) * auction.reserve / weight),
+        float(np.sum((auction.weight * before)[is_same_advertiser]) * auction.reserve / weight),
         float(satisfied),
     )
 
 
 def _spread(slate: Slate, ads: int) -> Float64:
-    """The clicks of a slate by candidate, 0 where it is not shown."""
+    """The clicks of a slate by candidate [ad]; 0 for ads that are not shown."""
     clicks = np.zeros(ads)
     clicks[slate.ads] = slate.clicks
     return clicks
 
 
-def _list_clicks(displaced: list[Displacement]) -> str:
+def _list_clicks(displacements: list[Displacement]) -> str:
     return ", ".join(
-        f"{abs(each.clicks):.4f} clicks of {each.ad} (worth {abs(each.value):.4g})"
-        for each in sorted(displaced, key=lambda each: -abs(each.value))[:3]
+        f"{abs(item.clicks):.4f} clicks of {item.ad} (worth {abs(item.value):.4g})"
+        for item in sorted(displacements, key=lambda item: -abs(item.value))[:3]
     )
 
 

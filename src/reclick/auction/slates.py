@@ -1,8 +1,9 @@
-"""Exact search for the best slate: the ads, in order, that maximise what a page is worth.
+"""Exact search for the best slate: the ads, in order, that maximise the objective of a page.
 
-A slate of ads s_1 … s_n is worth Σ_j value(s_j) P(click on s_j) + λ P(satisfied).
-`TabulatedSlates` knows the clicks of every slate. `MultilinearSlates` finds the best one by branch
-and bound, for the variants of MultiClick in which the worth is linear in the ad of each position.
+The objective of a slate s_1 … s_n is Σ_j value(s_j) P(click on s_j) + λ P(satisfied).
+`TabulatedSlates` stores the clicks of every slate. `MultilinearSlates` finds the best slate by
+branch and bound, for variants of MultiClick whose objective is linear in the parameters of each
+position's ad.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from reclick.errors import Argument, CannotAnswerError
 from reclick.runtime.jit import kernel, subkernel
 from reclick.runtime.time_limit import check_time
 
-MAX_SLATES = 1_000_000  # that are tabulated: 33 ads on 4 slots
-MAX_MODEL_SLATES = 100_000  # … by asking a model about each: 19 ads on 4 slots
+MAX_SLATES = 1_000_000  # largest number that is tabulated: 33 ads on 4 slots
+MAX_MODEL_SLATES = 100_000  # if the model predicts every slate: 19 ads on 4 slots
 NOT_STARTED, FINISHED = -2, -1  # in place of the depth of a search
 
 
 class Slate(NamedTuple):
-    """Ads in the order of their positions, and what a page of them is worth."""
+    """Ads in the order of their positions, and the objective of the page."""
 
     ads: Int64  # [position] numbers of candidates
     clicks: Float64  # [position] P(click)
@@ -36,7 +37,7 @@ class Slate(NamedTuple):
 
 
 class SlateSearch(Protocol):
-    """All slates of some candidates."""
+    """A search over all slates of the candidates."""
 
     @property
     def candidates(self) -> Candidates:
@@ -44,12 +45,12 @@ class SlateSearch(Protocol):
         ...
 
     def find_best(self, value: Float64, satisfaction_weight: float) -> Slate:
-        """The slate of highest worth; of equal ones, one that is always the same."""
+        """The slate with the highest objective; among equal ones, always the same."""
         ...
 
 
 def open_search(candidates: Candidates, advertiser: Int64 | None = None) -> SlateSearch:
-    """All slates with `slots` ads, or with all ads where they are fewer.
+    """A search over all slates with `slots` ads, or with all ads if there are fewer.
 
     With advertisers [ad], at most one ad of each is on a slate.
     """
@@ -64,10 +65,10 @@ def open_search(candidates: Candidates, advertiser: Int64 | None = None) -> Slat
 def score_slate(
     candidates: Candidates, ads: Int64, value: Float64, satisfaction_weight: float
 ) -> Slate:
-    """A slate of these ads, with its clicks and worth."""
+    """A slate of these ads, with its clicks and its objective."""
     if not len(ads):
         return Slate(ads, np.zeros(0), 0.0, 0.0)
-    clicks, satisfaction = (each[0] for each in candidates.evaluate(ads[None]))
+    clicks, satisfaction = (values[0] for values in candidates.evaluate(ads[None]))
     objective = float(value[ads] @ clicks)
     if satisfaction_weight:
         objective += satisfaction_weight * float(satisfaction)
@@ -89,7 +90,7 @@ def count_slates(advertiser: Int64, slots: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TabulatedSlates:
-    """The clicks of every slate. Of equal slates, the first in the order of candidates is best."""
+    """The clicks of every slate. Among equal slates, the first in the order of candidates wins."""
 
     candidates: Candidates
     slates: Int64  # [slate, position]
@@ -97,7 +98,7 @@ class TabulatedSlates:
 
     @classmethod
     def enumerate(cls, candidates: Candidates, advertiser: Int64, slots: int) -> TabulatedSlates:
-        """All slates of the candidates, or an error where they are too many."""
+        """List all slates of the candidates; raises if there are too many."""
         count = count_slates(advertiser, slots)
         most = MAX_MODEL_SLATES if candidates.choice is None else MAX_SLATES
         if count > most:
@@ -113,7 +114,7 @@ class TabulatedSlates:
         return cls(candidates, slates, candidates.evaluate(slates))
 
     def find_best(self, value: Float64, satisfaction_weight: float) -> Slate:
-        """The slate of highest worth."""
+        """The slate with the highest objective."""
         clicks, satisfaction = self.pages
         best, objective = _find_highest(
             self.slates, clicks, satisfaction, value, float(satisfaction_weight)
@@ -124,7 +125,7 @@ class TabulatedSlates:
 
 
 class LazySlates:
-    """Slates that are searched when they are first asked for: a ranking of ads needs none."""
+    """Slates whose search is prepared on first use, because a ranking of ads needs none."""
 
     def __init__(self, candidates: Candidates, advertiser: Int64 | None = None) -> None:
         self.candidates = candidates
@@ -132,26 +133,26 @@ class LazySlates:
         self._search: SlateSearch | None = None
 
     def find_best(self, value: Float64, satisfaction_weight: float) -> Slate:
-        """The slate of highest worth."""
+        """The slate with the highest objective."""
         if self._search is None:
             self._search = open_search(self.candidates, self._advertiser)
         return self._search.find_best(value, satisfaction_weight)
 
 
 class MultilinearSlates:
-    """Branch and bound over slates whose worth is linear in the ad of each position.
+    """Branch and bound over slates whose objective is linear in the ad of each position.
 
-    Worth = Σ_j Σ_S G[S ∪ j, j] a_j Π_{l ∈ S} c_l over the sets S of positions without j. G[T, j]
-    sums, over the orders in which T can be clicked with j last, what does not depend on the ads:
-    fatigue and transitions. a = θ (value + λρ) is what the last click brings, c = θ (1 − ρ) the
-    probability that an ad is clicked and the session goes on. G, a and c are not negative, so
-    with some positions filled, the largest a and the largest c of the ads that are left give an
-    upper bound.
+    It is Σ_j Σ_S G[S ∪ j, j] a_j Π_{l ∈ S} c_l over the sets S of positions without j. G[T, j]
+    sums the factors that do not depend on the ads (fatigue and transitions) over the orders in
+    which T can be clicked with j last. a = θ (value + λρ) is what the last click adds, and
+    c = θ (1 − ρ) the probability that an ad is clicked and the session goes on. G, a and c are not
+    negative, so when some positions are filled, the largest a and the largest c of the remaining
+    ads give an upper bound.
     """
 
     def __init__(self, candidates: Candidates, advertiser: Int64, slots: int) -> None:
         choice = candidates.choice
-        assert choice is not None  # noqa: S101  (open_search asks only then)
+        assert choice is not None  # noqa: S101  (open_search checks it)
         self.candidates = candidates
         self._advertiser = np.ascontiguousarray(advertiser, np.int64)
         self._theta = np.ascontiguousarray(choice.theta[0, :, :slots])  # [ad, position]
@@ -164,7 +165,7 @@ class MultilinearSlates:
         self._carry = self._theta * (1.0 - self._rho)[:, None]  # c
 
     def find_best(self, value: Float64, satisfaction_weight: float) -> Slate:
-        """The slate of highest worth."""
+        """The slate with the highest objective."""
         gain = self._theta * (value + satisfaction_weight * self._rho)[:, None]  # a
         sets, n = self._orders.shape
         ads, state = np.empty(n, np.int64), SearchState.start(sets, n, len(gain))
@@ -179,18 +180,18 @@ class MultilinearSlates:
 
 
 class SearchState(NamedTuple):
-    """What a branch and bound has found so far: it goes on from here. See `_branch_and_bound`."""
+    """The state of a branch and bound, from which it continues. See `_branch_and_bound`."""
 
-    ended: Float64  # [depth, set]
-    pending: Float64  # [depth, set, position]
+    past_objective: Float64  # [depth, set]
+    click_objective: Float64  # [depth, set, position]
     bound: Float64  # [depth, ad]
-    chosen: Int64  # [depth]
+    ads_so_far: Int64  # [depth]
 
     @classmethod
     def start(cls, sets: int, n: int, ads: int) -> SearchState:
         """The state before the first step."""
-        ended, pending = np.zeros((n + 1, sets)), np.zeros((n + 1, sets, n))
-        return cls(ended, pending, np.zeros((n, ads)), np.full(n, -1))
+        past_objective, click_objective = np.zeros((n + 1, sets)), np.zeros((n + 1, sets, n))
+        return cls(past_objective, click_objective, np.zeros((n, ads)), np.full(n, -1))
 
 
 def _most_ads(slots: int, most: int) -> int:
@@ -204,39 +205,39 @@ def _most_ads(slots: int, most: int) -> int:
 def _list_slates(advertiser: Int64, slates: Int64) -> None:
     """Fill slates [slate, position] with all ordered choices of ads, in the order of candidates."""
     n = slates.shape[1]
-    chosen = np.full(n, -1)
-    depth = made = 0
+    ads = np.full(n, -1)
+    depth = n_slates = 0
     while depth >= 0:
-        chosen[depth] += 1
-        if chosen[depth] == len(advertiser):
-            chosen[depth] = -1
+        ads[depth] += 1
+        if ads[depth] == len(advertiser):
+            ads[depth] = -1
             depth -= 1
             continue
         free = True
         for above in range(depth):
-            free = free and advertiser[chosen[above]] != advertiser[chosen[depth]]
+            free = free and advertiser[ads[above]] != advertiser[ads[depth]]
         if not free:
             continue
         if depth < n - 1:
             depth += 1
             continue
         for j in range(n):
-            slates[made, j] = chosen[j]
-        made += 1
+            slates[n_slates, j] = ads[j]
+        n_slates += 1
 
 
 @kernel
 def _find_highest(
     slates: Int64, clicks: Float64, satisfaction: Float64, value: Float64, weight: float
 ) -> tuple[int, float]:
-    """The first slate of highest worth, and its worth."""
+    """The first slate with the highest objective, and its objective."""
     best, highest = 0, -np.inf
     for s in range(len(slates)):
-        worth = weight * satisfaction[s] if weight > 0.0 else 0.0
+        objective = weight * satisfaction[s] if weight > 0.0 else 0.0
         for j in range(slates.shape[1]):
-            worth += value[slates[s, j]] * clicks[s, j]
-        if worth > highest:
-            best, highest = s, worth
+            objective += value[slates[s, j]] * clicks[s, j]
+        if objective > highest:
+            best, highest = s, objective
     return best, highest
 
 
@@ -244,26 +245,26 @@ def _find_highest(
 def _sum_orders(variant: int, stop: Float64, gamma: Float64, sizes: Int64, orders: Float64) -> None:
     """Fill orders[set, last] with G: the sum over all orders of clicking the set, with this last.
 
-    Only what does not depend on the ads: (1 − η_k) γ_lj, divided by Σ γ_lj over the free positions
-    in the variant `examination`.
+    It has only the factors that do not depend on the ads: (1 − η_k) γ_lj, divided by Σ γ_lj over
+    the free positions in the variant `examination`.
     """
     sets, n = orders.shape
-    for chosen in range(sets):
+    for clicked_set in range(sets):
         for last in range(n + 1):
-            so_far = orders[chosen, last - 1] if last > 0 else 0.0
-            if chosen == 0 and last == 0:
+            so_far = orders[clicked_set, last - 1] if last > 0 else 0.0
+            if clicked_set == 0 and last == 0:
                 so_far = 1.0
             share = 1.0
             if variant == EXAMINATION:
                 share = 0.0
                 for j in range(n):
-                    share += gamma[last, j] * (1 - ((chosen >> j) & 1))
+                    share += gamma[last, j] * (1 - ((clicked_set >> j) & 1))
             if so_far <= 0.0 or share <= 0.0:
                 continue
             for j in range(n):
-                if not (chosen >> j) & 1:
-                    step = (1.0 - stop[sizes[chosen]]) * gamma[last, j] / share
-                    orders[chosen | (1 << j), j] += so_far * step
+                if not (clicked_set >> j) & 1:
+                    step = (1.0 - stop[sizes[clicked_set]]) * gamma[last, j] / share
+                    orders[clicked_set | (1 << j), j] += so_far * step
 
 
 @kernel
@@ -272,52 +273,60 @@ def _branch_and_bound(
     gain: Float64,  # [ad, position] a
     carry: Float64,  # [ad, position] c
     advertiser: Int64,  # [ad]
-    ended: Float64,
-    pending: Float64,
+    past_objective: Float64,
+    click_objective: Float64,
     bound: Float64,
-    chosen: Int64,
+    ads: Int64,
     depth: int,
     highest: float,
     most: int,
     best: Int64,  # [position] filled
 ) -> tuple[int, float]:
-    """Fill best with the ads of highest worth, trying at most so many; return depth and worth.
+    """Fill best with the best ads, with at most `most` tries; returns depth and objective.
 
-    The search goes on from the depth that was returned, until it is FINISHED.
+    The search continues from the returned depth, until it is FINISHED.
 
-    At depth d the positions before d have their ads. What is left to choose is a polynomial in the
-    a and c of the positions from d on: ended[d, U] Π_{U} c is worth of clicks on ads chosen
-    already, after clicks on U; pending[d, U, j] a_j Π_{U} c that of a click on j, after U.
+    At depth d the positions before d have their ads. The objective is then a polynomial in the
+    a and c of the positions from d on: past_objective[d, U] Π_{U} c comes from clicks on ads that
+    are already placed, after clicks on U; click_objective[d, U, j] a_j Π_{U} c comes from a click
+    on j, after clicks on U.
     """
     sets, n = orders.shape
     if depth == NOT_STARTED:
-        for rest in range(sets):
+        for later_set in range(sets):
             for j in range(n):
-                if not (rest >> j) & 1:
-                    pending[0, rest, j] = orders[rest | (1 << j), j]
-        _bound_ads(0, ended[0], pending[0], gain, carry, advertiser, chosen, bound[0])
+                if not (later_set >> j) & 1:
+                    click_objective[0, later_set, j] = orders[later_set | (1 << j), j]
+        _bound_ads(0, past_objective[0], click_objective[0], gain, carry, advertiser, ads, bound[0])
         depth = 0
-    tried = 0
-    while depth >= 0 and tried < most:
+    n_tries = 0
+    while depth >= 0 and n_tries < most:
         ad = np.argmax(bound[depth])
-        if bound[depth, ad] <= highest:  # nothing better with the ads above
+        if bound[depth, ad] <= highest:  # no better slate with these ads so far
             depth -= 1
             continue
-        chosen[depth] = ad
-        tried += 1
-        if depth == n - 1:  # the bound is the worth itself
+        ads[depth] = ad
+        n_tries += 1
+        if depth == n - 1:  # the bound is exact
             highest = bound[depth, ad]
-            best[:] = chosen
+            best[:] = ads
             depth -= 1
             continue
         bound[depth, ad] = -1.0
         _fill_position(
-            depth, gain[ad, depth], carry[ad, depth], ended[depth], pending[depth],
-            ended[depth + 1], pending[depth + 1],
+            depth, gain[ad, depth], carry[ad, depth], past_objective[depth], click_objective[depth],
+            past_objective[depth + 1], click_objective[depth + 1],
         )  # fmt: skip
         depth += 1
         _bound_ads(
-            depth, ended[depth], pending[depth], gain, carry, advertiser, chosen, bound[depth]
+            depth,
+            past_objective[depth],
+            click_objective[depth],
+            gain,
+            carry,
+            advertiser,
+            ads,
+            bound[depth],
         )
     return depth, highest
 
@@ -325,21 +334,21 @@ def _branch_and_bound(
 @subkernel
 def _bound_ads(
     depth: int,
-    ended: Float64,  # [set]
-    pending: Float64,  # [set, position]
+    past_objective: Float64,  # [set]
+    click_objective: Float64,  # [set, position]
     gain: Float64,
     carry: Float64,
     advertiser: Int64,
-    chosen: Int64,  # [position]
+    ads_above: Int64,  # [position]
     bound: Float64,  # [ad] filled
 ) -> None:
-    """Fill bound with the highest worth with each ad at this position, −1 if it is not free."""
-    sets, n = pending.shape
+    """Fill bound with an upper bound per ad; −1 if its advertiser already has an ad."""
+    sets, n = click_objective.shape
     top_gain, top_carry = np.zeros(n), np.zeros(n)
     for ad in range(len(bound)):
         bound[ad] = 0.0
         for above in range(depth):
-            if advertiser[chosen[above]] == advertiser[ad]:
+            if advertiser[ads_above[above]] == advertiser[ad]:
                 bound[ad] = -1.0
         if bound[ad] < 0.0:
             continue
@@ -347,16 +356,20 @@ def _bound_ads(
             top_gain[j] = max(top_gain[j], gain[ad, j])
             top_carry[j] = max(top_carry[j], carry[ad, j])
     constant = by_gain = by_carry = 0.0  # the bound is linear in the ad's own gain and carry
-    here = 1 << depth
-    for rest in range(0, sets, 2 * here):  # sets of later positions
-        product, worth, carried = 1.0, ended[rest], ended[rest | here]
+    bit = 1 << depth
+    for later_set in range(0, sets, 2 * bit):  # sets of later positions
+        product, objective, objective_with_carry = (
+            1.0,
+            past_objective[later_set],
+            past_objective[later_set | bit],
+        )
         for j in range(depth + 1, n):
-            product *= top_carry[j] if (rest >> j) & 1 else 1.0
-            worth += pending[rest, j] * top_gain[j]
-            carried += pending[rest | here, j] * top_gain[j]
-        constant += worth * product
-        by_carry += carried * product
-        by_gain += pending[rest, depth] * product
+            product *= top_carry[j] if (later_set >> j) & 1 else 1.0
+            objective += click_objective[later_set, j] * top_gain[j]
+            objective_with_carry += click_objective[later_set | bit, j] * top_gain[j]
+        constant += objective * product
+        by_carry += objective_with_carry * product
+        by_gain += click_objective[later_set, depth] * product
     for ad in range(len(bound)):
         if bound[ad] >= 0.0:
             bound[ad] = constant + by_gain * gain[ad, depth] + by_carry * carry[ad, depth]
@@ -367,15 +380,21 @@ def _fill_position(
     depth: int,
     gain: float,
     carry: float,
-    ended: Float64,
-    pending: Float64,
-    next_ended: Float64,
-    next_pending: Float64,
+    past_objective: Float64,
+    click_objective: Float64,
+    next_past_objective: Float64,
+    next_click_objective: Float64,
 ) -> None:
-    """Put an ad at this position: the polynomial in the positions after it."""
-    sets, n = pending.shape
-    here = 1 << depth
-    for rest in range(0, sets, 2 * here):
-        next_ended[rest] = ended[rest] + carry * ended[rest | here] + gain * pending[rest, depth]
+    """Place an ad at this position, and compute the polynomial of the later positions."""
+    sets, n = click_objective.shape
+    bit = 1 << depth
+    for later_set in range(0, sets, 2 * bit):
+        next_past_objective[later_set] = (
+            past_objective[later_set]
+            + carry * past_objective[later_set | bit]
+            + gain * click_objective[later_set, depth]
+        )
         for j in range(depth + 1, n):
-            next_pending[rest, j] = pending[rest, j] + carry * pending[rest | here, j]
+            next_click_objective[later_set, j] = (
+                click_objective[later_set, j] + carry * click_objective[later_set | bit, j]
+            )

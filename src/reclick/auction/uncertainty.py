@@ -1,4 +1,4 @@
-"""Prices are estimates: auctions repeated with models drawn from the posterior."""
+"""Uncertainty of prices: auctions repeated with models drawn from the posterior."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ LISTED_SLATES = 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AuctionUncertainty:
-    """An auction, and what becomes of it when attractiveness and satisfaction are uncertain."""
+    """An auction, with its uncertainty from that of attractiveness and satisfaction."""
 
     result: AuctionResult  # at the model's own estimates
     price_per_click: tuple[Interval, ...]  # [position] over the draws in which the ad is shown
-    shown_share: Float64  # [position] of draws in which the ad is shown
+    shown_share: Float64  # [position] share of draws in which the ad is shown
     revenue: Interval
     welfare: Interval
     satisfaction: Interval
-    slate_share: float  # of draws in which this very slate wins
+    slate_share: float  # share of draws in which exactly this slate wins
     slates: tuple[tuple[tuple[str, ...], float], ...]  # the most frequent ones, with their shares
     draws: int
     level: float
@@ -71,12 +71,12 @@ def price_intervals(
     text: object = None,
     **options: Any,
 ) -> AuctionUncertainty:
-    """Run an auction, and again with models drawn from the posterior.
+    """Run an auction, and repeat it with models drawn from the posterior.
 
-    Each draw has an attractiveness and a satisfaction of every ad from their posteriors, which are
-    taken as independent; everything else of the model stays. The intervals hold a share `level` of
-    the draws, equal tails. The other arguments are those of `run_auction`. For LuceClick and
-    MultiClick.
+    Each draw has the attractiveness and the satisfaction of every ad from their posteriors, which
+    are taken as independent; the rest of the model stays the same. The intervals are equal-tailed
+    and contain a share `level` of the draws. The other arguments are those of `run_auction`. For
+    LuceClick and MultiClick.
 
     >>> from reclick.models import MultiClick
     >>> log = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[2], [2], [2, 3], []]}
@@ -104,29 +104,33 @@ def draw_auctions(
     seed: int,
     text: object = None,
 ) -> AuctionUncertainty:
-    """The auction of some candidates, with models drawn from the posterior."""
+    """Run the auction of the candidates, and repeat it with models drawn from the posterior."""
     check_whole("draws", draws, 1)
     check_range("level", level, 1e-6, 1 - 1e-6)
     result = hold_auction(candidates, entries, rules)
     models = _draw_candidates(candidates, draws, np.random.default_rng(seed), text)
-    results = list(parallel_map(lambda each: hold_auction(each, entries, rules), models))
+    results = list(parallel_map(lambda draw: hold_auction(draw, entries, rules), models))
     prices = [
-        [dict(zip(each.slate, each.price_per_click, strict=True)).get(ad, np.nan)
-         for each in results]
+        [dict(zip(drawn_result.slate, drawn_result.price_per_click, strict=True)).get(ad, np.nan)
+         for drawn_result in results]
         for ad in result.slate
     ]  # fmt: skip
-    slates = Counter(each.slate for each in results)
+    slates = Counter(drawn_result.slate for drawn_result in results)
     revenue, welfare, satisfaction = (
-        _interval(getattr(result, name), np.array([getattr(each, name) for each in results]), level)
+        _interval(
+            getattr(result, name),
+            np.array([getattr(drawn_result, name) for drawn_result in results]),
+            level,
+        )
         for name in ("revenue", "welfare", "satisfaction")
     )
     return AuctionUncertainty(
         result,
         tuple(
-            _interval(float(own), np.array(drawn), level)
-            for own, drawn in zip(result.price_per_click, prices, strict=True)
+            _interval(float(price), np.array(prices_of_ad), level)
+            for price, prices_of_ad in zip(result.price_per_click, prices, strict=True)
         ),
-        np.array([np.mean(~np.isnan(drawn)) for drawn in prices]),
+        np.array([np.mean(~np.isnan(prices_of_ad)) for prices_of_ad in prices]),
         revenue,
         welfare,
         satisfaction,
@@ -137,15 +141,15 @@ def draw_auctions(
     )
 
 
-def _interval(value: float, drawn: Float64, level: float) -> Interval:
-    low, high = percentile_interval(drawn, level)
+def _interval(value: float, draws: Float64, level: float) -> Interval:
+    low, high = percentile_interval(draws, level)
     return Interval(value, float(low), float(high))
 
 
 def _draw_candidates(
     candidates: Candidates, draws: int, rng: np.random.Generator, text: object
 ) -> list[Candidates]:
-    """The candidates with parameters drawn from their posteriors."""
+    """Draw the parameters of the candidates from their posteriors."""
     choice = candidates.choice
     if choice is None:
         raise CannotAnswerError(
@@ -153,24 +157,28 @@ def _draw_candidates(
             "LuceClick or MultiClick."
         )
     model = candidates.model
-    drawn = model.sample_relevance((candidates.query, list(candidates.ads)), draws, rng, text=text)
-    return [replace(candidates, choice=_with_draw(choice, drawn, draw)) for draw in range(draws)]
+    relevance = model.sample_relevance(
+        (candidates.query, list(candidates.ads)), draws, rng, text=text
+    )
+    return [
+        replace(candidates, choice=_with_draw(choice, relevance, draw)) for draw in range(draws)
+    ]
 
 
-def _with_draw(choice: ChoiceParameters, drawn: RelevanceDraws, draw: int) -> ChoiceParameters:
+def _with_draw(choice: ChoiceParameters, relevance: RelevanceDraws, draw: int) -> ChoiceParameters:
     """Parameters with a drawn attractiveness and satisfaction.
 
-    θ is multiplied by how far the draw is from its centre: the odds of the model's own value for
-    LuceClick, whose θ are odds; the posterior mean for MultiClick.
+    θ is multiplied by the ratio of the draw to its centre: for LuceClick, whose θ are odds, the
+    odds of the draw over those of the estimate; for MultiClick, the draw over the posterior mean.
     """
     if choice.variant == "luce":
-        factor = _odds(drawn.attractiveness[draw]) / _odds(drawn.value)
+        factor = _odds(relevance.attractiveness[draw]) / _odds(relevance.value)
         theta = choice.theta * factor[None, :, None]
     else:
-        factor = drawn.attractiveness[draw] / np.maximum(drawn.mean, SMALLEST_PROBABILITY)
+        factor = relevance.attractiveness[draw] / np.maximum(relevance.mean, SMALLEST_PROBABILITY)
         theta = np.minimum(choice.theta * factor[None, :, None], 1.0)
-    assert drawn.satisfaction is not None  # noqa: S101  (choice models have satisfaction)
-    rho = np.ascontiguousarray(drawn.satisfaction[draw])
+    assert relevance.satisfaction is not None  # noqa: S101  (choice models have satisfaction)
+    rho = np.ascontiguousarray(relevance.satisfaction[draw])
     return replace(choice, theta=np.ascontiguousarray(theta), rho=rho)
 
 

@@ -1,6 +1,6 @@
-"""The command line: thin, and the only place that prints.
+"""The command line: a thin layer, and the only place that prints.
 
-Heavy imports wait until a command runs, so that --help is quick.
+Slow imports are delayed until a command runs, so that --help is fast.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}  
 
 
 class ErrorHandlingGroup(TyperGroup):
-    """The commands: errors become one clear line, Ctrl-C a quiet end.
+    """The group of all commands: it prints an error as one line, and handles Ctrl-C.
 
-    A reader that went away (`| head`) is not an error.
+    If the reader of the output ends (`| head`), this is not an error.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options before any command."""
+        """Return the options before the command."""
         return hide_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
@@ -73,7 +73,7 @@ class ErrorHandlingGroup(TyperGroup):
 
 
 def exit_interrupted() -> NoReturn:
-    """End a command that a signal has interrupted."""
+    """Exit from a command that a signal has interrupted."""
     show_error(
         "Interrupted. No file was left half-written: each is either the new version or the old one."
     )
@@ -83,19 +83,21 @@ def exit_interrupted() -> NoReturn:
 def command_options(command: Any) -> dict[str, Any]:
     """Map each Python argument name to the command-line option that sets it.
 
-    One that may be repeated is a plural there: --column is `columns`.
+    An option that may be repeated has a plural name in Python: --column is `columns`.
     """
     options = {
-        each.name.rstrip("_"): each for each in command.params if each.opts[0].startswith("--")
+        option.name.rstrip("_"): option
+        for option in command.params
+        if option.opts[0].startswith("--")
     }
-    plurals = {f"{name}s": each for name, each in options.items() if each.multiple}
+    plurals = {f"{name}s": option for name, option in options.items() if option.multiple}
     return {**plurals, **options}
 
 
 def spell_option(options: dict[str, Any], argument: Argument) -> str:
     """Spell an argument from an error message as a command-line option.
 
-    As in Python if there is none.
+    If there is no such option, it is spelled as in Python.
     """
     key = argument.option or argument.name
     if key not in options:
@@ -105,11 +107,11 @@ def spell_option(options: dict[str, Any], argument: Argument) -> str:
     if value is None or value is ... or isinstance(value, bool):
         return name
     if isinstance(value, dict):
-        values = [f"{key}={'...' if each is ... else each}" for key, each in value.items()]
+        values = [f"{key}={'...' if item is ... else item}" for key, item in value.items()]
     else:
         values = list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
     return " ".join(
-        f"{name} {each}" for each in (values if option.multiple else [",".join(values)])
+        f"{name} {text}" for text in (values if option.multiple else [",".join(values)])
     )
 
 

@@ -139,10 +139,10 @@ def auction(
             comparison = compare_mechanisms(
                 load(model), bids, auctions=auctions, progress=progress, **rules
             )
-        written = str(comparison.to_html(to, overwrite=force))
+        report_path = str(comparison.to_html(to, overwrite=force))
         tables = {"scores": comparison.scores, "incentives": comparison.incentives}
         data = {name: table.to_pylist() for name, table in tables.items()}
-        print_result(f"{comparison}\n{written}", {"to": written, **data})
+        print_result(f"{comparison}\n{report_path}", {"to": report_path, **data})
         return
     if bids is None:
         raise UsageError("Give a table of bids; only --compare samples them.")
@@ -161,7 +161,7 @@ def auction(
 
 
 def check_parquet(to: str, *inputs: str | None, overwrite: bool) -> None:
-    """Refuse a target that is no Parquet file, an input or somebody else's, before computing."""
+    """Raise, before computing, if the target is not Parquet, an input or another program's file."""
     what = "the table is written as Parquet"
     _check_file(to, (".parquet", ".pq"), what, *inputs, overwrite=overwrite)
 
@@ -180,7 +180,7 @@ def _check_file(
 
 
 def write_parquet(table: pa.Table, to: str, *, overwrite: bool) -> None:
-    """Write a table; the file appears when it is complete."""
+    """Write a table to a Parquet file, which appears when it is complete."""
     import pyarrow.parquet as pq
 
     from reclick.runtime.outputs import atomic_file

@@ -58,10 +58,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 class ReclickCommand(TyperCommand):
-    """A command whose help has its panels in order, and no types of Python."""
+    """A command whose help has its panels in a fixed order, and does not show Python types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The arguments, then the options by panel."""
+        """Return the arguments, then the options by panel."""
         parameters = hide_types(super().get_params(ctx))
         for parameter in parameters:
             if parameter.name == "help":
@@ -70,7 +70,7 @@ class ReclickCommand(TyperCommand):
 
 
 def hide_types(parameters: list[Any]) -> list[Any]:
-    """Parameters that do not show their types: a switch has none, an argument has its metavar."""
+    """Hide the types of parameters: a switch has none, an argument has its metavar."""
     for parameter in parameters:
         if parameter.param_type_name == "argument":
             vars(parameter)["display_type_rich"] = lambda ctx: None
@@ -86,40 +86,40 @@ def _panel_order(parameter: Any) -> int:
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
-    """The function of a command with the options that all commands have."""
+    """Add the options of all commands to the function of a command."""
     common: dict[str, Any] = {"as_json": Json, "quiet": Quiet, "threads": Threads}
     defaults = {"quiet": False, "threads": None, "as_json": False}
     hints = get_type_hints(function, include_extras=True)
-    own = [
-        each.replace(annotation=hints[each.name])
-        for each in inspect.signature(function).parameters.values()
+    parameters = [
+        parameter.replace(annotation=hints[parameter.name])
+        for parameter in inspect.signature(function).parameters.values()
     ]
-    added = [
+    parameters += [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind
         )
         for name, kind in common.items()
     ]
-    for each in (*own, *added):
-        _describe(each.name, each.annotation)
+    for parameter in parameters:
+        _describe(parameter.name, parameter.annotation)
 
-    signature = inspect.Signature([*own, *added])
+    signature = inspect.Signature(parameters)
 
     @wraps(function)
-    def run(*positional: Any, **named: Any) -> None:
+    def run(*positional: Any, **keywords: Any) -> None:
         from reclick.runtime.parallel import limit_threads
 
-        bound = signature.bind(*positional, **named)
+        bound = signature.bind(*positional, **keywords)
         bound.apply_defaults()
         values = dict(bound.arguments)
-        given = {name: values.pop(name) for name in common}
-        mode = output_mode(quiet=given["quiet"], as_json=given["as_json"])
-        with mode, limit_threads(given["threads"]):
+        options = {name: values.pop(name) for name in common}
+        mode = output_mode(quiet=options["quiet"], as_json=options["as_json"])
+        with mode, limit_threads(options["threads"]):
             function(**values)
 
-    del run.__wrapped__  # its signature is another one
+    del run.__wrapped__  # its signature differs
     vars(run)["__signature__"] = signature
-    run.__annotations__ = {each.name: each.annotation for each in (*own, *added)} | {"return": None}
+    run.__annotations__ = {item.name: item.annotation for item in parameters} | {"return": None}
     return run
 
 
@@ -135,11 +135,11 @@ def _describe(name: str, annotation: Any) -> None:
 
 
 def _choose_metavar(kind: Any) -> str:
-    """What stands for the value of an option in the help; nothing for a switch."""
-    for each in (kind, *get_args(kind)):
-        if each in METAVARS:
-            return METAVARS[each]
-        inner = [part for part in get_args(each) if part in METAVARS]
+    """Return the metavar of an option in the help; empty for a switch."""
+    for alternative in (kind, *get_args(kind)):
+        if alternative in METAVARS:
+            return METAVARS[alternative]
+        inner = [part for part in get_args(alternative) if part in METAVARS]
         if inner:
             return METAVARS[inner[0]]
     return "TEXT"

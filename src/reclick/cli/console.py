@@ -16,7 +16,7 @@ from reclick.runtime.progress import Progress, ignore_progress, progress_to, sho
 
 
 class OutputMode(NamedTuple):
-    """How a command prints: with notes and progress or not, its result as text or as JSON."""
+    """How a command prints: without notes and progress, and its result as text or as JSON."""
 
     quiet: bool = False
     as_json: bool = False
@@ -28,7 +28,7 @@ _mode: ContextVar[OutputMode] = ContextVar("output_mode", default=AS_TEXT)
 
 @contextmanager
 def output_mode(*, quiet: bool, as_json: bool) -> Iterator[None]:
-    """Print everything in the block in this way."""
+    """Set the output mode of a block."""
     token = _mode.set(OutputMode(quiet, as_json))
     try:
         yield
@@ -37,7 +37,7 @@ def output_mode(*, quiet: bool, as_json: bool) -> Iterator[None]:
 
 
 def print_result(text: str, data: object) -> None:
-    """Print what a command reports on standard output: the text, or with --json the data."""
+    """Print the result of a command on standard output: the text, or with --json the data."""
     mode = _mode.get()
     if mode.as_json:
         typer.echo(json.dumps(to_json(data), indent=2, ensure_ascii=False))
@@ -46,18 +46,18 @@ def print_result(text: str, data: object) -> None:
 
 
 def is_quiet() -> bool:
-    """Whether only errors are to be printed."""
+    """Whether only errors are printed."""
     return _mode.get().quiet
 
 
 def print_text(text: str) -> None:
-    """Print a part of a result as it is ready; with --json the whole comes at the end."""
+    """Print a part of a result as soon as it is ready; with --json, do nothing."""
     if _mode.get() == AS_TEXT:
         typer.echo(text)
 
 
 def to_json(value: Any) -> Any:
-    """A value as JSON has it: null for a number that is none or infinite, text for anything else.
+    """Convert a value to JSON types: null for NaN and infinities, text for other types.
 
     >>> to_json({"a": (1, float("nan")), 2: None})
     {'a': [1, None], '2': None}
@@ -67,9 +67,9 @@ def to_json(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): to_json(each) for key, each in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [to_json(each) for each in value]
+        return [to_json(item) for item in value]
     return str(value)
 
 
@@ -81,10 +81,10 @@ def print_note(text: str) -> None:
 
 @contextmanager
 def progress_bar(what: str, total: int | None = None) -> Iterator[None]:
-    """Show everything that is reported in the block as one bar of this name."""
+    """Show all reports of a block as one bar with this name."""
     with progress_bars() as show:
         show(what, 0, total)
-        with progress_to(lambda _, done, known: show(what, done, known)):
+        with progress_to(lambda _, done, total: show(what, done, total)):
             yield
 
 
@@ -92,7 +92,7 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[None]:
 def progress_bars() -> Iterator[Progress]:
     """Yield a function that shows reports: bars in a terminal, else a line every eight seconds.
 
-    Nothing with --quiet.
+    With --quiet, it shows nothing.
     """
     if _mode.get().quiet:
         yield ignore_progress
@@ -104,7 +104,7 @@ def progress_bars() -> Iterator[Progress]:
 
 @cache
 def _announce_compilation() -> None:
-    """Print once that kernels are still to be compiled, if they are."""
+    """Print once that kernels must be compiled, if none is in the cache."""
     from reclick.runtime.jit import cache_is_empty
 
     if cache_is_empty():
@@ -114,18 +114,18 @@ def _announce_compilation() -> None:
 
 
 def console(*, stderr: bool = False) -> Any:
-    """A rich console."""
+    """Return a console of rich."""
     from rich.console import Console
 
     return Console(stderr=stderr)
 
 
 def render(item: Any) -> str:
-    """Something of rich, such as a table, as text: with colour where the terminal has it."""
+    """Render an object of rich, such as a table, as text: with colour if the terminal has it."""
     screen = console()
-    with screen.capture() as captured:
+    with screen.capture() as capture:
         screen.print(item, markup=False)
-    return str(captured.get()).rstrip("\n")
+    return str(capture.get()).rstrip("\n")
 
 
 def show_error(message: str) -> None:

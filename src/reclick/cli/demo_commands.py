@@ -26,7 +26,7 @@ NEW_AD = {
     "description": ["Free quote, same day"],
     "display_url": ["new.example"],
 }
-WRITTEN = {  # every file, or the folder that it is in, and what it is
+OUTPUTS = {  # every file, or its folder, and a description
     "report.html": "the report: open it in a browser",
     "report.md": "its main tables as Markdown",
     "scores.parquet": "every model by every metric, overall and by query volume, with intervals",
@@ -66,13 +66,13 @@ def demo(
         for section in run_demo(Path(to), progress, overwrite=force):
             print_text(section)
     report = str(Path(to) / "report.html")
-    print_result(f"Report: {report}", {"to": to, "report": report, "files": WRITTEN})
+    print_result(f"Report: {report}", {"to": to, "report": report, "files": OUTPUTS})
 
 
 def run_demo(to: Path, progress: Progress, *, overwrite: bool = False) -> Iterator[str]:
     """Write logs, models, predictions, relevance and the report to a folder.
 
-    Yields what to print as it is ready.
+    Yield parts of the text to print as soon as they are ready.
     """
     import pyarrow.parquet as pq
 
@@ -83,7 +83,7 @@ def run_demo(to: Path, progress: Progress, *, overwrite: bool = False) -> Iterat
     from reclick.runtime.outputs import check_targets, write_files
     from reclick.simulation import simulate
 
-    check_targets((to / name for name in WRITTEN if Path(name).suffix), overwrite=overwrite)
+    check_targets((to / name for name in OUTPUTS if Path(name).suffix), overwrite=overwrite)
     logs = to / "logs"
     progress("Simulating three weeks", 0, 3)
     simulate(SESSIONS, weeks=3, seed=0).save(logs, overwrite=overwrite)
@@ -93,8 +93,8 @@ def run_demo(to: Path, progress: Progress, *, overwrite: bool = False) -> Iterat
     )
     luce = LuceClick().fit(week2, progress=progress)
     multi = MultiClick().fit(week2, history=week1, progress=progress)
-    others = {MODELS[name].__name__: MODELS[name]() for name in OTHER_MODELS}
-    models: dict[str, ClickModel] = {"LuceClick": luce, **others, "MultiClick": multi}
+    other_models = {MODELS[name].__name__: MODELS[name]() for name in OTHER_MODELS}
+    models: dict[str, ClickModel] = {"LuceClick": luce, **other_models, "MultiClick": multi}
     result = evaluate(
         models,
         week3,
@@ -132,7 +132,7 @@ def _format_section(title: str, text: str) -> str:
 
 
 def _query_sections(luce: LuceClick, multi: MultiClick) -> Iterator[tuple[str, str]]:
-    """The most clicked query: its ads by both models, likely sequences, and a new ad."""
+    """Yield sections on the query with most clicks: its ads, likely sequences, and a new ad."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -143,20 +143,20 @@ def _query_sections(luce: LuceClick, multi: MultiClick) -> Iterator[tuple[str, s
     ads = pairs.sort_by([("relevance", "descending")])
     yield f"The ads of {query!r} by LuceClick, with 90 % credible intervals", _format_relevance(ads)
     page = ads["ad"].to_pylist()[:4]
-    same = multi.relevance({"query": [query] * len(ads), "ad": ads["ad"]})
+    multi_pairs = multi.relevance({"query": [query] * len(ads), "ad": ads["ad"]})
     yield (
         "The same ads by MultiClick, whose attractiveness is not corrected for position",
-        _format_relevance(same),
+        _format_relevance(multi_pairs),
     )
     rows = [
         f"{sequence.probability:>7.2%}  {' → '.join(map(str, sequence.clicks)) or 'no click'}"
         for sequence in luce.rank_sequences(query, page, top=8)
     ]
     yield f"The most likely clicks on a page of its best four ({', '.join(page)})", "\n".join(rows)
-    new = luce.relevance({"query": [query], "ad": NEW_AD["ad"]}, text=pa.table(NEW_AD))
+    new_pair = luce.relevance({"query": [query], "ad": NEW_AD["ad"]}, text=pa.table(NEW_AD))
     yield (
         f"An ad never shown, by its words: {NEW_AD['title'][0]} · {NEW_AD['description'][0]}",
-        _format_relevance(new),
+        _format_relevance(new_pair),
     )
 
 
@@ -176,5 +176,5 @@ def _format_row(row: dict[str, float]) -> str:
 
 
 def _list_files(to: Path) -> str:
-    width = max(len(str(to / name)) for name in WRITTEN)
-    return "\n".join(f"{to / name!s:<{width}}  {what}" for name, what in WRITTEN.items())
+    width = max(len(str(to / name)) for name in OUTPUTS)
+    return "\n".join(f"{to / name!s:<{width}}  {what}" for name, what in OUTPUTS.items())

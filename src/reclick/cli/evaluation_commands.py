@@ -126,20 +126,20 @@ def evaluate(
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
     where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
     targets = [as_path(to) / name for name in EVALUATION_FILES]
-    given = [*(logs or ()), *(path for part in parts.values() for path in part or ()), ads, labels]
+    inputs = [*(logs or ()), *(path for part in parts.values() for path in part or ()), ads, labels]
     for target in targets:
-        refuse_source_files(target, filter(None, given), "one of the inputs")
+        refuse_source_files(target, filter(None, inputs), "one of the inputs")
     check_targets(targets, overwrite=force)
     with progress_bars() as progress:
         if logs:
-            opened = _split_log(logs, to, by, cut, options, progress, overwrite=force)
+            logs_by_part = _split_log(logs, to, by, cut, options, progress, overwrite=force)
         else:
-            opened = {
+            logs_by_part = {
                 name: open_log(paths, options) if paths else None for name, paths in parts.items()
             }
         result = evaluate(
             _select_models(models),
-            **opened,
+            **logs_by_part,
             ads=ads,
             labels=labels,
             folder=to,
@@ -152,8 +152,8 @@ def evaluate(
         )
     command = shlex.join(["reclick", *sys.argv[1:]])
     result = replace(result, details={**result.details, "command": command})
-    written = result.save(to, overwrite=force)
-    files = [str(path) for path in written]
+    paths = result.save(to, overwrite=force)
+    files = [str(path) for path in paths]
     overall = [
         {name: value for name, value in row.items() if name not in {"sessions", "volume"}}
         for row in result.scores.to_pylist()
@@ -219,17 +219,17 @@ def report(
         )
     command = shlex.join(["reclick", *sys.argv[1:]])
     result = replace(result, details={**result.details, "command": command})
-    written = str(result.to_html(to, overwrite=force))
+    report_path = str(result.to_html(to, overwrite=force))
     names = ("recommended", "misleading", "gems", "words")
-    data = {"to": written, **{name: result.details.get(name) for name in names}}
-    print_result(f"{result}\n\n{written}" if logs else written, data)
+    data = {"to": report_path, **{name: result.details.get(name) for name in names}}
+    print_result(f"{result}\n\n{report_path}" if logs else report_path, data)
 
 
 def _select_models(names: str) -> dict[str, ClickModel]:
-    """Models by the name to show: new ones by class name, fitted ones by folder name.
+    """Return models by their names in the report: class names, or folder names of fitted models.
 
-    A folder has its whole path where two have the same name. Settings follow a name, each after a
-    colon, and are shown: MultiClick (variant=paper).
+    If two models have the same name, the second is called by its whole text or path. Settings
+    follow a name, each after a colon, and are part of its name: MultiClick (variant=paper).
     """
     from reclick.models import MODELS, load
     from reclick.runtime import artifact
@@ -239,20 +239,20 @@ def _select_models(names: str) -> dict[str, ClickModel]:
     for name in filter(None, (part.strip() for part in names.split(","))):
         folder = as_path(name)
         if name not in MODELS and artifact.is_artifact(folder):
-            shown, model = folder.name, load(folder)
+            label, model = folder.name, load(folder)
         else:
-            known, *settings = name.split(":")
-            model = new_model(known, settings, option="--models")
-            chosen = f" ({', '.join(settings)})" if settings else ""
-            shown = f"{type(model).__name__}{chosen}"
-        models[name if shown in models else shown] = model
+            model_name, *settings = name.split(":")
+            model = new_model(model_name, settings, option="--models")
+            suffix = f" ({', '.join(settings)})" if settings else ""
+            label = f"{type(model).__name__}{suffix}"
+        models[name if label in models else label] = model
     return models
 
 
 def _check_inputs(
     logs: list[str] | None, parts: dict[str, list[str] | None], *, has_cuts: bool
 ) -> None:
-    """Refuse options that would have no effect, and an evaluation without a test log."""
+    """Raise if an option would have no effect, or if there is no test log."""
     from reclick.errors import UsageError
 
     if logs and any(parts.values()):

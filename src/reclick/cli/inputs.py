@@ -1,4 +1,4 @@
-"""The options that several commands share, and what becomes of them: logs, counts, models."""
+"""Options that several commands share, and functions that read logs, counts and models."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from reclick.models import ClickModel
 
 STDIN = "-"
-HEAD_BYTES = 1 << 16  # of standard input, by which its type is known
+HEAD_BYTES = 1 << 16  # of standard input, which determine its type
 GZIP_START = b"\x1f\x8b"
 
 
 def complete_format(incomplete: str) -> list[str]:
-    """The formats whose names begin like this, for the shell."""
+    """Return the formats whose names begin with a text, for completion in the shell."""
     from reclick.logs.formats import FORMATS
 
     return [name for name in ("sessions", *FORMATS) if name.startswith(incomplete)]
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """The models whose names begin like this, for the shell; also the last of several."""
+    """Complete the last name of a comma-separated list of models, for the shell."""
     from reclick.models.registry import BUILT_IN
 
     before, comma, last = incomplete.rpartition(",")
@@ -132,7 +132,7 @@ Tasks = Annotated[
 
 
 class EngineOptions(NamedTuple):
-    """Where the options ask for the work to be done."""
+    """The options that choose the engine."""
 
     engine: str = "local"
     workers: int | None = None
@@ -141,7 +141,7 @@ class EngineOptions(NamedTuple):
     tasks: int | None = None
 
     def open(self) -> Engine | None:
-        """The engine; None is the default one."""
+        """Open the engine; None is the default engine."""
         from reclick.errors import UsageError, check_choice
 
         check_choice("engine", self.engine, ("local", "pool", "spark"))
@@ -158,7 +158,7 @@ class EngineOptions(NamedTuple):
         return None
 
     def _open_spark(self) -> Engine:
-        """The engine of a Spark session, which ends with this process."""
+        """Open an engine with a Spark session, which ends with this process."""
         from reclick.engines.spark import SparkEngine, open_session
         from reclick.errors import UsageError
 
@@ -170,12 +170,12 @@ class EngineOptions(NamedTuple):
         print_note("Starting Spark")
         session = open_session(self.master)
         if self.master and self.master.startswith("sc://"):
-            atexit.register(session.stop)  # else its threads may outlive the commands
+            atexit.register(session.stop)  # otherwise its threads may keep the process alive
         return SparkEngine(session, tasks=self.tasks, folder=self.shared_folder)
 
 
 class ReadOptions(NamedTuple):
-    """How the options ask for a log to be read."""
+    """The options that say how to read a log."""
 
     columns: list[str] | None = None
     on_error: str = "raise"
@@ -186,21 +186,21 @@ class ReadOptions(NamedTuple):
 
 
 class LoadedLog(NamedTuple):
-    """What a model learns from, and the text of ads that came with it."""
+    """The data that a model is fitted to, and the text of ads of the log."""
 
     data: Counts | GroupedSessions | SessionLog
     ads: pa.Table | None = None
-    unread: SessionLog | None = None  # a log that the fit reads: its summary comes after
+    log: SessionLog | None = None  # if the fit reads it, so that its summary is known after that
 
 
-_spooled = ExitStack()  # of temporary folders, which are removed when the process ends
-atexit.register(_spooled.close)
+_stdin_folders = ExitStack()  # temporary folders, which are removed when the process ends
+atexit.register(_stdin_folders.close)
 
 
 def with_stdin(paths: list[str]) -> list[str]:
-    """The paths, with a temporary file of what standard input holds in place of -.
+    """Replace the path - by a temporary file with the content of standard input.
 
-    Its type is known by its first bytes.
+    The first bytes determine the type of the file.
     """
     from reclick.errors import UsageError
 
@@ -217,7 +217,7 @@ def _spool_stdin() -> str:
     head = stream.read(HEAD_BYTES)
     if not head:
         raise LogError("- is standard input, and it is empty. Was something piped into it?")
-    path = _spooled.enter_context(scratch_folder()) / f"stdin{guess_suffix(head)}"
+    path = _stdin_folders.enter_context(scratch_folder()) / f"stdin{guess_suffix(head)}"
     with path.open("wb") as file:
         file.write(head)
         copyfileobj(stream, file)
@@ -225,13 +225,13 @@ def _spool_stdin() -> str:
 
 
 def guess_suffix(head: bytes) -> str:
-    r"""The ending of a file that begins with these bytes.
+    r"""Guess the ending of a file name from the first bytes of the file.
 
     >>> guess_suffix(b"PAR1..."), guess_suffix(b' {"query": 1}'), guess_suffix(b"query\tads")
     ('.parquet', '.jsonl', '.tsv')
     """
     if head.startswith(GZIP_START):
-        with suppress(zlib.error):  # what is no gzip inside is refused when it is read
+        with suppress(zlib.error):  # damaged gzip raises an error when it is read
             head = zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
         return f"{guess_suffix(head.removeprefix(GZIP_START))}.gz"
     if head.startswith(b"PAR1"):
@@ -270,7 +270,7 @@ def open_log(
 
 
 def count_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
-    """The sum of the counts of logs and of folders of counts."""
+    """Count logs, and add up their counts and those of folders."""
     from reclick.engines import as_counts
     from reclick.runtime import artifact
 
@@ -287,7 +287,7 @@ def count_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
 
 
 def read_results(pairs: list[str], visits: list[str]) -> Counts:
-    """The counts of two results of `reclick sql`, each in Parquet or CSV files."""
+    """Read counts from two results of `reclick sql`, each in Parquet or CSV files."""
     from reclick.data.counts import Counts
 
     return Counts.from_tables(_read_result(pairs), _read_result(visits))
@@ -325,7 +325,7 @@ def _read_result(paths: list[str]) -> pa.Table:
 
 
 def group_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
-    """The distinct sessions of logs."""
+    """Group the sessions of logs."""
     from reclick.engines import as_grouped
     from reclick.runtime import artifact
 
@@ -339,25 +339,25 @@ def group_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
 
 
 def keep_log(paths: list[str], options: ReadOptions) -> LoadedLog:
-    """The log itself, for a model that needs more columns of it."""
+    """Open a log for a model that is fitted to the log itself, as it needs more columns."""
     log = open_log(paths, options)
     return LoadedLog(log, log.ads, log)
 
 
 def read_ads_table(ads: str | None, on_error: str) -> pa.Table | None:
-    """The text of the ads, read before a log is counted, so that a bad row is reported at once."""
+    """Read the text of the ads; before logs are counted, so that a bad row is reported early."""
     from reclick.logs import read_ads
 
     return None if ads is None else read_ads(ads, on_error=on_error_choice(on_error))
 
 
 def on_error_choice(text: str) -> Literal["raise", "drop"]:
-    """The text of --on-error as the library's type; the library refuses any other word."""
+    """Return the text of --on-error; the library raises an error if it is not a choice."""
     return cast(Literal["raise", "drop"], text)
 
 
 def parse_assignments(option: str, texts: list[str] | None) -> dict[str, str]:
-    """The NAME=VALUE texts of an option as a dict."""
+    """Parse the NAME=VALUE texts of an option."""
     from reclick.errors import SettingError
 
     for text in texts or []:
@@ -367,7 +367,7 @@ def parse_assignments(option: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def parse_value(text: str) -> Any:
-    """A number, true, false or null if it reads as one, else the text."""
+    """Parse a number, true, false or null; any other text is returned unchanged."""
     try:
         return json.loads(text)
     except ValueError:
@@ -375,7 +375,7 @@ def parse_value(text: str) -> Any:
 
 
 def new_model(name: str, settings: list[str] | None, *, option: str = "--model") -> ClickModel:
-    """A model by its name, with these settings, not fitted."""
+    """Make a model from its name and settings, without fitting it."""
     from reclick.errors import SettingError, UsageError
     from reclick.models import MODELS
 
@@ -400,19 +400,19 @@ def report_format(log: SessionLog, requested: str | None) -> None:
 
 
 def report_summary(log: SessionLog) -> None:
-    """Print a warning if a log has no click, and what was dropped or is worth knowing."""
+    """Print a warning if a log has no clicks, and its dropped rows and notes."""
     report_no_clicks(log)
     report_dropped(log)
 
 
 def report_dropped(log: SessionLog) -> None:
-    """Print which rows of a log were dropped, and notes."""
+    """Print the dropped rows of a log and its notes."""
     if log.summary.dropped or log.summary.notes:
         print_note(str(log.summary))
 
 
 def report_no_clicks(log: SessionLog) -> None:
-    """Print a warning if there is nothing to learn from, and what may be the reason."""
+    """Print a warning with a possible reason if a log has no clicks."""
     error = log.explain_no_clicks()
     if error is not None:
         message = error.render(lambda argument: f"--{argument.name} {' '.join(argument.value)}")

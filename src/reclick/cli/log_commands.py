@@ -108,7 +108,7 @@ def simulate(
     check_simulation_folder(to, weeks, overwrite=force)
     if auction is None or model is None:
         with progress_bar("Simulating"):
-            written = simulate(sessions, **market).save(to, overwrite=force)
+            paths = simulate(sessions, **market).save(to, overwrite=force)
     else:
         from reclick.auction import simulate_auctions
         from reclick.models import load
@@ -122,9 +122,9 @@ def simulate(
                 refit=refit,
                 **market,
             )
-            written = outcome.simulation.save(to, overwrite=force)
+            paths = outcome.simulation.save(to, overwrite=force)
         print_text(str(outcome))
-    files = [str(path) for path in written]
+    files = [str(path) for path in paths]
     data = {"to": to, "weeks": weeks, "sessions_per_week": sessions, "seed": seed, "files": files}
     print_result("\n".join(files), data)
 
@@ -156,7 +156,7 @@ def check(
 
 
 def _check_folder(folder: str) -> None:
-    """Load what a folder holds, which raises if anything in it is damaged."""
+    """Load the model or the counts of a folder; this raises an error if anything is damaged."""
     from reclick.data.counts import Counts
     from reclick.models import load
     from reclick.runtime import artifact
@@ -338,7 +338,7 @@ def count(
         "queries": len(counts.queries),
         "ads": len(counts.ads),
         "pairs": len(counts.impressions),
-        "logs": [each.to_dict() for each in counts.logs],
+        "logs": [record.to_dict() for record in counts.logs],
     }
     print_result(f"{counts!r}\n{to}", data)
 
@@ -374,13 +374,13 @@ def sql(
     from reclick.errors import check_choice
 
     columns = parse_assignments("--column", column)
-    found = counting_sql(table, dialect=dialect, columns=columns, where=where, max_ads=max_ads)
+    statements = counting_sql(table, dialect=dialect, columns=columns, where=where, max_ads=max_ads)
     if statement is not None:
         check_choice("statement", statement, CountingSQL._fields)
-        print_result(getattr(found, statement), {statement: getattr(found, statement)})
+        print_result(getattr(statements, statement), {statement: getattr(statements, statement)})
         return
-    text = "\n\n".join(f"-- {name}\n{each};" for name, each in found._asdict().items())
-    print_result(text, found._asdict())
+    text = "\n\n".join(f"-- {name}\n{text};" for name, text in statements._asdict().items())
+    print_result(text, statements._asdict())
 
 
 @as_command
@@ -447,21 +447,21 @@ def formats(
     from reclick.logs.formats import get_format, list_formats
 
     if name is None:
-        titles = {each.name: each.title for each in list_formats()}
+        titles = {log_format.name: log_format.title for log_format in list_formats()}
         titles = {OWN_FORMAT[0]: OWN_FORMAT[1], **titles}
-        data = [{"name": each, "title": title} for each, title in titles.items()]
+        data = [{"name": key, "title": title} for key, title in titles.items()]
         print_result("\n".join(_format_list(titles)), data)
         return
     page = OWN_FORMAT
     if name != OWN_FORMAT[0]:
-        known = get_format(name)
-        page = (known.name, known.title, known.about)
+        log_format = get_format(name)
+        page = (log_format.name, log_format.title, log_format.about)
     data_of_one = dict(zip(("name", "title", "about"), page, strict=True))
     print_result("\n".join(_format_page(*page)), data_of_one)
 
 
 def _parse_share(argument: str, text: str) -> float:
-    """A share as people write it.
+    """Parse a share, as a percentage or a number.
 
     >>> _parse_share("max_bad", "5%"), _parse_share("max_bad", "0.25")
     (0.05, 0.25)
@@ -478,13 +478,13 @@ def _parse_share(argument: str, text: str) -> float:
 
 
 def _describe_log(log: SessionLog) -> dict[str, Any]:
-    """A log that was read to the end, for --json."""
+    """Describe a log that was read to the end, for --json."""
     log_format = OWN_FORMAT[0] if log.provenance is None else log.provenance.format
     return {"log": log.name, "format": log_format, "summary": log.summary.to_dict()}
 
 
 def _format_list(titles: dict[str, str]) -> list[str]:
-    """One line per format, and what to do next."""
+    """Return a line per format, and examples of commands."""
     width = max(map(len, titles)) + 2
     return [
         *(f"{name:<{width}}{title}" for name, title in titles.items()),
@@ -495,7 +495,7 @@ def _format_list(titles: dict[str, str]) -> list[str]:
 
 
 def _format_page(name: str, title: str, about: str) -> list[str]:
-    """A format on a few lines."""
+    """Return the lines that describe a format."""
     page = (
         "docs/reference/logs.md" if name == OWN_FORMAT[0] else f"docs/reference/formats/{name}.md"
     )

@@ -144,30 +144,32 @@ def fit(
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
     with _lock_model(to) if update else nullcontext():
         if update:
-            chosen, in_folder = _load_for_update(to, model, history, settings, forget)
-            buckets = buckets or in_folder
+            click_model, n_buckets = _load_for_update(to, model, history, settings, forget)
+            buckets = buckets or n_buckets
         else:
-            chosen = new_model(model or DEFAULT_MODEL, settings)
+            click_model = new_model(model or DEFAULT_MODEL, settings)
             if history:
-                chosen.check_uses_history()
+                click_model.check_uses_history()
         text = read_ads_table(ads, on_error)
         if where is not None and buckets is not None and not update:
-            if chosen.fits_in_buckets:
-                _print_fit(_fit_in_buckets(chosen, logs, history, to, buckets, text, options), to)
+            if click_model.fits_in_buckets:
+                _print_fit(
+                    _fit_in_buckets(click_model, logs, history, to, buckets, text, options), to
+                )
                 return
             print_note(
-                f"note: {type(chosen).__name__} is fitted in the memory of this process, and then "
-                "saved in buckets."
+                f"note: {type(click_model).__name__} is fitted in the memory of this process, and "
+                "then saved in buckets."
             )
-        loaded = _load_logs(chosen, logs, options)
-        text = loaded.ads if text is None else text
-        others = forget if update else history
-        other = count_logs(others, options).data if others else None
+        fit_data = _load_logs(click_model, logs, options)
+        text = fit_data.ads if text is None else text
+        count_paths = forget if update else history
+        counts = count_logs(count_paths, options).data if count_paths else None
         with progress_bars() as progress:
             if update:
-                chosen.update(
-                    loaded.data,
-                    forget=other,
+                click_model.update(
+                    fit_data.data,
+                    forget=counts,
                     decay=decay,
                     ads=text,
                     again=again,
@@ -175,15 +177,17 @@ def fit(
                     progress=progress,
                 )
             else:
-                chosen.fit(loaded.data, history=other, ads=text, engine=where, progress=progress)
-        chosen.save(to, buckets=buckets)
-    if loaded.unread is not None:
-        report_summary(loaded.unread)
-    _print_fit(chosen, to)
+                click_model.fit(
+                    fit_data.data, history=counts, ads=text, engine=where, progress=progress
+                )
+        click_model.save(to, buckets=buckets)
+    if fit_data.log is not None:
+        report_summary(fit_data.log)
+    _print_fit(click_model, to)
 
 
 def _fit_in_buckets(
-    chosen: ClickModel,
+    model: ClickModel,
     logs: list[str],
     history: list[str] | None,
     to: str,
@@ -195,10 +199,10 @@ def _fit_in_buckets(
     from reclick.logs import SessionLog
 
     log, earlier = (
-        _open_log_or_counts(each, options) if each else None for each in (logs, history)
+        _open_log_or_counts(paths, options) if paths else None for paths in (logs, history)
     )
     with progress_bars() as progress:
-        fitted = chosen.fit_to(
+        fitted_model = model.fit_to(
             to,
             log,
             buckets=buckets,
@@ -207,14 +211,14 @@ def _fit_in_buckets(
             engine=options.engine,
             progress=progress,
         )
-    for each in (log, earlier):
-        if isinstance(each, SessionLog):
-            report_summary(each)
-    return fitted
+    for source in (log, earlier):
+        if isinstance(source, SessionLog):
+            report_summary(source)
+    return fitted_model
 
 
 def _open_log_or_counts(paths: list[str], options: ReadOptions) -> Any:
-    """A log that is not read yet; where some of it is counts, the counts of all of it."""
+    """Open a log without reading it; if a path holds counts, count all paths."""
     from reclick.runtime import artifact
 
     if any(map(artifact.is_artifact, paths)):
@@ -222,11 +226,11 @@ def _open_log_or_counts(paths: list[str], options: ReadOptions) -> Any:
     return open_log(paths, options)
 
 
-def _print_fit(chosen: ClickModel, to: str) -> None:
-    """Print what was fitted, and a caution where there is one."""
-    if chosen.advice:
-        print_note(f"note: {chosen.advice}")
-    print_result(f"{chosen!r}\n{to}", {"to": to, **describe_model(chosen)})
+def _print_fit(model: ClickModel, to: str) -> None:
+    """Print a fitted model, and its advice if there is any."""
+    if model.advice:
+        print_note(f"note: {model.advice}")
+    print_result(f"{model!r}\n{to}", {"to": to, **describe_model(model)})
 
 
 @as_command
@@ -268,13 +272,13 @@ def predict(
     from reclick.models import load
     from reclick.predictor import predict
 
-    loaded = load(model)
+    fitted_model = load(model)
     options = ReadOptions(column, on_error, max_ads, format)
     where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
         summary = predict(
-            loaded,
+            fitted_model,
             log,
             to,
             top=top,
@@ -425,26 +429,26 @@ def models(
         _print_model(name)
         return
     table = Table("name", "assumes", "estimates", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    described: list[dict[str, Any]] = []
-    for each in MODELS:
-        shown = f"{each} *" if each == DEFAULT_MODEL else each
+    descriptions: list[dict[str, Any]] = []
+    for model_name in MODELS:
+        label = f"{model_name} *" if model_name == DEFAULT_MODEL else model_name
         try:
-            model = MODELS[each]
+            model = MODELS[model_name]
         except ReclickError as error:  # of another package
-            table.add_row(shown, f"broken: {error}", "")
-            described.append({"name": each, "default": False, "error": str(error)})
+            table.add_row(label, f"broken: {error}", "")
+            descriptions.append({"name": model_name, "default": False, "error": str(error)})
             continue
-        table.add_row(shown, model.assumes, ", ".join(_list_estimates(model)))
-        described.append(_describe_class(each, model))
+        table.add_row(label, model.assumes, ", ".join(_list_estimates(model)))
+        descriptions.append(_describe_class(model_name, model))
     text = (
         f"{render(table)}\n\n* the default. Settings of a model:  reclick models ubm\n"
         "docs/models in the repository has a page and a picture of each."
     )
-    print_result(text, described)
+    print_result(text, descriptions)
 
 
 def _describe_class(name: str, model: type[ClickModel]) -> dict[str, Any]:
-    """A model that is not fitted, for --json."""
+    """Describe a class of models, for --json."""
     return {
         "name": name,
         "default": name == DEFAULT_MODEL,
@@ -457,22 +461,22 @@ def _describe_class(name: str, model: type[ClickModel]) -> dict[str, Any]:
 
 
 def _describe_export(result: ExportResult) -> dict[str, Any]:
-    """What was exported, for --json."""
+    """Describe an export, for --json."""
     return {**asdict(result), "files": [str(path) for path in result.files]}
 
 
 def _list_estimates(model: type[ClickModel]) -> list[str]:
-    """What a model estimates besides the probability of clicks, which all do."""
+    """Return what a model estimates besides the probability of clicks, which all estimate."""
     estimates = {
         "order of clicks": model.ordered,
         "attractiveness": model.attractiveness,
         "satisfaction": model.satisfaction,
     }
-    return [name for name, estimated in estimates.items() if estimated] or ["clicks only"]
+    return [name for name, is_estimated in estimates.items() if is_estimated] or ["clicks only"]
 
 
 def _print_model(name: str) -> None:
-    """Print what a model is, and its settings as they are declared."""
+    """Print a description of a model and its settings."""
     from rich.table import Table
 
     from reclick.models import MODELS
@@ -495,14 +499,14 @@ def _print_model(name: str) -> None:
     table = Table("setting", "default", "values", "", title="settings: --set NAME=VALUE")
     table.title_justify = "left"
     settings = []
-    for setting, declared in model.settings.items():
-        table.add_row(setting, repr(declared.default), declared.values, declared.help)
+    for setting, spec in model.settings.items():
+        table.add_row(setting, repr(spec.default), spec.values, spec.help)
         settings.append(
             {
                 "name": setting,
-                "default": declared.default,
-                "values": declared.values,
-                "help": declared.help,
+                "default": spec.default,
+                "values": spec.values,
+                "help": spec.help,
             }
         )
     title = f"{name} (the default)" if name == DEFAULT_MODEL else name
@@ -511,7 +515,7 @@ def _print_model(name: str) -> None:
 
 
 def _lock_model(folder: str) -> AbstractContextManager[None]:
-    """Keep other writers away from a model that is loaded, changed and saved."""
+    """Lock the folder of a model while it is loaded, updated and saved."""
     from reclick.errors import UsageError
     from reclick.runtime import artifact
     from reclick.runtime.filesystem import as_path
@@ -520,12 +524,12 @@ def _lock_model(folder: str) -> AbstractContextManager[None]:
         raise UsageError(
             f"{folder} does not exist: there is no model to update. Fit it first, without --update."
         )
-    artifact.get_kind(folder)  # refuses a folder that is not a model's, before anything is written
+    artifact.get_kind(folder)  # raises before anything is written if Reclick did not write it
     return artifact.lock_folder(folder)
 
 
 def _load_logs(model: ClickModel, logs: list[str], options: ReadOptions) -> LoadedLog:
-    """What a model learns from logs."""
+    """Load the data that a model is fitted to."""
     if model.learns_from == "log":
         return keep_log(logs, options)
     return (count_logs if model.learns_from == "counts" else group_logs)(logs, options)
@@ -538,7 +542,7 @@ def _load_for_update(
     settings: list[str] | None,
     forget: list[str] | None,
 ) -> tuple[ClickModel, int | None]:
-    """The model to update, and the number of its buckets, if it is in any."""
+    """Load the model to update, and the number of its buckets, if it has any."""
     from reclick.errors import UsageError
     from reclick.models import load
     from reclick.models.partitioned import PartitionedModel
@@ -564,6 +568,6 @@ def _load_for_update(
 
 
 def _parse_cuts(text: str) -> str | tuple[float, ...]:
-    """Comma-separated numbers as a tuple; any other text as it is."""
+    """Parse comma-separated numbers as a tuple; any other text is returned unchanged."""
     parts = [parse_value(part) for part in text.split(",")]
     return tuple(parts) if all(isinstance(part, int | float) for part in parts) else text

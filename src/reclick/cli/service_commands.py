@@ -128,16 +128,16 @@ def serve(
 
 
 def _allow_open_files() -> None:
-    """As many connections as the system allows: the usual 1,024 files are soon used up."""
+    """Raise the limit of open files, and so of connections: the usual 1,024 are too few."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    limit = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _import_server() -> Any:
@@ -156,7 +156,7 @@ def _import_server() -> Any:
 
 
 def _read_token(path: Path | None) -> str | None:
-    """The token of a file or of the environment; None where there is none."""
+    """Read the token from a file or from the environment; None if there is none."""
     from reclick.errors import UsageError
 
     if path is None:
@@ -178,22 +178,22 @@ def _read_token(path: Path | None) -> str | None:
 
 
 def _name_models(models: list[str]) -> dict[str, str]:
-    """Folders by name: NAME=FOLDER, or the last part of the folder."""
+    """Return folders by name: NAME=FOLDER, or the last part of the folder."""
     from reclick.errors import UsageError
 
-    named: dict[str, str] = {}
-    for each in models:
-        name, separator, folder = each.partition("=")
+    folders: dict[str, str] = {}
+    for text in models:
+        name, separator, folder = text.partition("=")
         if not separator or "/" in name:
-            name, folder = Path(each.rstrip("/")).name or "model", each
-        if name in named:
+            name, folder = Path(text.rstrip("/")).name or "model", text
+        if name in folders:
             raise UsageError(f"Two models are called {name}. Give them names: NAME=FOLDER.")
-        named[name] = folder
-    return named
+        folders[name] = folder
+    return folders
 
 
 def _configure_logging() -> None:
-    """Service lines are JSON on standard error; the server's own are plain."""
+    """Log to standard error: lines of the service as JSON, those of the server as plain text."""
     import logging
 
     handler = logging.StreamHandler()
@@ -221,10 +221,10 @@ def _run(uvicorn: Any, config: Any) -> None:
         raise UsageError(
             f"{config.host}:{config.port} cannot be listened on: give another --port or --host."
         ) from None
-    listener.listen(config.backlog)  # who connects at once waits until the server runs
+    listener.listen(config.backlog)  # early connections wait until the server runs
     name = _name_in_address(config.host)
     typer.echo(f"Serving on http://{name}:{listener.getsockname()[1]}/")
-    with suppress(KeyboardInterrupt):  # which it raises when it has answered what was under way
+    with suppress(KeyboardInterrupt):  # raised after the last requests are answered
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -261,10 +261,10 @@ def monitor(
     from reclick.models import load
 
     limits = MonitorLimits(clicks, group, calibration, unknown_queries, unknown_ads)
-    fitted = load(model)
+    fitted_model = load(model)
     log = open_log(logs, ReadOptions(column, on_error, max_ads, format), ads)
     with progress_bars() as progress:
-        report = run_monitor(fitted, log, limits=limits, progress=progress)
+        report = run_monitor(fitted_model, log, limits=limits, progress=progress)
     report_dropped(log)
     print_result(_format_report(report), report.to_dict())
     if not report.ok:

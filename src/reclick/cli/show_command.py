@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from reclick.models import ClickModel
 
 QUANTITIES = ("relevance", "attractiveness", "satisfaction")
-SHOWN_VALUES = 12  # of an array of parameters
-CLOSE_NAMES = 3  # that an error suggests
+MOST_VALUES = 12  # of an array of parameters
+CLOSE_NAMES = 3  # suggested in an error
 UNSEEN_AD = "(an ad not seen)"
-MANY_NAMES = 200_000  # among which no close ones are looked for
+MANY_NAMES = 200_000  # with more, no similar names are searched for
 
 
 @as_command
@@ -42,34 +42,36 @@ def show(
     """
     from reclick.models import load
 
-    loaded = load(model)
+    fitted_model = load(model)
     if query is None and ad is None:
-        data = describe_model(loaded)
+        data = describe_model(fitted_model)
         print_result(_format_model(data), data)
         return
-    table = _select_pairs(loaded, query, ad, level)
-    unseen = None if query is None or ad is not None else _unseen_pair(loaded, query, level)
-    shown = table.slice(0, top).to_pylist()
+    table = _select_pairs(fitted_model, query, ad, level)
+    unseen = None if query is None or ad is not None else _unseen_pair(fitted_model, query, level)
+    rows = table.slice(0, top).to_pylist()
     pairs = {
         "query": query,
         "ad": ad,
         "pairs": len(table),
         "level": level,
-        "values": shown,
+        "values": rows,
         "unseen_ad": unseen,
-        "words": {row["ad"]: words for row in shown if (words := _words_of(loaded, row["ad"]))},
+        "words": {
+            row["ad"]: words for row in rows if (words := _words_of(fitted_model, row["ad"]))
+        },
     }
     print_result(_format_pairs(pairs), pairs)
 
 
 def describe_model(model: ClickModel) -> dict[str, Any]:
-    """A fitted model without its pairs, as JSON values."""
+    """Describe a fitted model without its pairs, as JSON values."""
     totals, text = model.training_totals, model._pairs.text
-    hidden = {"provenance_", "objective_"}
-    fitted = {
+    internal_names = {"provenance_", "objective_"}
+    parameters = {
         name: value
         for name in (*model.global_parameters, *sorted(vars(model)))
-        if name.endswith("_") and not name.startswith("_") and name not in hidden
+        if name.endswith("_") and not name.startswith("_") and name not in internal_names
         if name not in model.pair_parameters
         if (value := _to_json(getattr(model, name, None))) is not None
     }
@@ -84,14 +86,14 @@ def describe_model(model: ClickModel) -> dict[str, Any]:
         "clicks": totals.clicks,
         "ads_with_text": 0 if text is None else len(text),
         "words": 0 if text is None else len(text.vocabulary),
-        "provenance": [each.to_dict() for each in model.provenance_],
-        "parameters": fitted,
+        "provenance": [record.to_dict() for record in model.provenance_],
+        "parameters": parameters,
         "advice": model.advice,
     }
 
 
 def _to_json(value: object) -> Any:
-    """A parameter as JSON; None for what is no number, text or array of numbers."""
+    """Convert a parameter to JSON types; None if it is not a number, text or array of numbers."""
     import numpy as np
 
     if isinstance(value, bool | int | float | str | dict):
@@ -102,7 +104,7 @@ def _to_json(value: object) -> Any:
 
 
 def _select_pairs(model: ClickModel, query: str | None, ad: str | None, level: float) -> pa.Table:
-    """The pairs of a query, of an ad, or the one of both."""
+    """Select the pairs of a query, of an ad, or of both."""
     import pyarrow as pa
 
     if query is not None:
@@ -119,26 +121,28 @@ def _select_pairs(model: ClickModel, query: str | None, ad: str | None, level: f
 
 
 def _is_text(name: str) -> bool:
-    """Whether it is Unicode: a shell may pass any bytes."""
+    """Whether a name is valid Unicode: a shell may pass any bytes."""
     return name.encode(errors="replace").decode() == name
 
 
-def _require_known(option: str, name: str, known: pa.Array) -> None:
-    """Refuse a query or an ad that the model has not seen, and suggest others."""
+def _require_known(option: str, name: str, vocabulary: pa.Array) -> None:
+    """Raise if the model has not seen a query or an ad, and suggest similar ones."""
     import pyarrow.compute as pc
 
     from reclick.errors import SettingError
 
-    if _is_text(name) and pc.index(known, name).as_py() >= 0:
+    if _is_text(name) and pc.index(vocabulary, name).as_py() >= 0:
         return
-    names = known.to_pylist() if len(known) <= MANY_NAMES else []
-    close = difflib.get_close_matches(name, names, CLOSE_NAMES) or known[:CLOSE_NAMES].to_pylist()
-    expected = f"one of the {len(known):,} that the model has seen, such as {', '.join(close)}"
+    names = vocabulary.to_pylist() if len(vocabulary) <= MANY_NAMES else []
+    close = (
+        difflib.get_close_matches(name, names, CLOSE_NAMES) or vocabulary[:CLOSE_NAMES].to_pylist()
+    )
+    expected = f"one of the {len(vocabulary):,} that the model has seen, such as {', '.join(close)}"
     raise SettingError(f"--{option}", name, expected)
 
 
 def _unseen_pair(model: ClickModel, query: str, level: float) -> dict[str, Any]:
-    """The prior of a query: what an ad without any record gets."""
+    """Return the estimates of a query for an ad without impressions: its prior."""
     (row,) = model.relevance({"query": [query], "ad": [UNSEEN_AD]}, level=level).to_pylist()
     return dict(row)
 
@@ -167,17 +171,18 @@ def _format_model(data: dict[str, Any]) -> str:
         "words": text,
     }
     lines = [data["model"], *(f"  {name:<11}{value}" for name, value in facts.items())]
-    lines += ["logs", *(_format_log(each) for each in data["provenance"])]
+    lines += ["logs", *map(_format_log, data["provenance"])]
     lines += ["" if data["provenance"] else "  not recorded"]
     lines += ["parameters", *map(_format_parameter, data["parameters"].items())]
     lines += [f"note: {data['advice']}"] if data["advice"] else []
     return "\n".join(line for line in lines if line)
 
 
-def _format_log(seen: dict[str, Any]) -> str:
-    period = "" if seen["start"] is None else f"  {seen['start']} to {seen['end']}"
+def _format_log(record: dict[str, Any]) -> str:
+    period = "" if record["start"] is None else f"  {record['start']} to {record['end']}"
     return (
-        f"  {seen['use']:<8} {seen['date']}  {seen['name']}  {seen['sessions']:,} sessions{period}"
+        f"  {record['use']:<8} {record['date']}  {record['name']}  "
+        f"{record['sessions']:,} sessions{period}"
     )
 
 
@@ -186,11 +191,11 @@ def _format_parameter(item: tuple[str, Any]) -> str:
 
     name, value = item
     if isinstance(value, dict):
-        text = ", ".join(f"{key}={_format_number(each)}" for key, each in value.items())
+        text = ", ".join(f"{key}={_format_number(item)}" for key, item in value.items())
     elif isinstance(value, list):
         array = np.array(value)
-        first = " ".join(map(_format_number, array.ravel()[:SHOWN_VALUES].tolist()))
-        more = " …" if array.size > SHOWN_VALUES else ""
+        first = " ".join(map(_format_number, array.ravel()[:MOST_VALUES].tolist()))
+        more = " …" if array.size > MOST_VALUES else ""
         shape = " × ".join(map(str, array.shape))
         text = f"[{shape}] {first}{more}"
     else:
@@ -216,9 +221,9 @@ def _format_pairs(data: dict[str, Any]) -> str:
         f" {row['impressions']:>12,.0f} {row['clicks']:>8,.0f}"
         for row in rows
     ]
-    hidden = data["pairs"] - len(data["values"])
+    n_more = data["pairs"] - len(data["values"])
     what = f"query {data['query']!r}" if by_query else f"ad {data['ad']!r}"
-    more = f"; {hidden:,} more: raise --top" if hidden else ""
+    more = f"; {n_more:,} more: raise --top" if n_more else ""
     lines.append(f"{what}: {data['pairs']:,} pairs, {100 * data['level']:g} % intervals{more}")
     if data["ad"] is not None:
         lines += [f"words: {' '.join(words)}" for words in data["words"].values()]

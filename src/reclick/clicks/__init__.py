@@ -1,8 +1,8 @@
 """Distributions over the click sequences of a page.
 
 State of a session: k clicks so far, the last at position l (0 = start), some positions clicked.
-Each family says what the next click is: `choice` (attractiveness times transition), `chain` (down
-the page), `walk` (step by step to neighbouring positions), `mixture` (a mixture of them).
-`distribution` says what can be asked of all of them. Positions count from 1 in clicks and
+Each family defines the next click: `choice` (attractiveness times transition), `chain` (down the
+page), `walk` (step by step to neighbouring positions), `mixture` (a mixture of them).
+`distribution` defines the methods that all of them have. Positions count from 1 in clicks and
 sequences; position j has index j − 1 in arrays.
 """

@@ -32,7 +32,7 @@ class ChainPages(StepwisePages):
     end: Float64  # [table, last] P(no further click)
     starts: Int64  # [page + 1]
     table: Int64  # [page]
-    satisfaction: Float64 | None = None  # [impression] P(satisfied | clicked), where there is one
+    satisfaction: Float64 | None = None  # [impression] P(satisfied | clicked), or none
 
     def log_prob(self, clicks: Clicks) -> Float64:
         """Log-probability of exactly these clicks in this order [page]."""
@@ -41,7 +41,7 @@ class ChainPages(StepwisePages):
         return np.asarray(ends + self._log_prefix(clicks))
 
     def log_set_prob(self, clicks: Clicks) -> Float64:
-        """Log-probability that exactly these positions are clicked: one order is possible."""
+        """Log-probability that exactly these positions are clicked, in the only possible order."""
         order = np.lexsort((clicks.click, clicks.session))
         return self.log_prob(clicks._replace(click=clicks.click[order]))
 
@@ -110,15 +110,15 @@ def _chain_marginals(next_click: Float64, table: Int64, starts: Int64, out: Floa
 
 @kernel
 def fill_independent_chain(page: Int64, chance: Float64, out: Float64, end: Float64) -> None:
-    """F[l, j] = p_j Π_{l < i < j} (1 − p_i), every position being clicked on its own with p."""
+    """F[l, j] = p_j Π_{l < i < j} (1 − p_i): positions are clicked independently, with p."""
     for s in range(len(page) - 1):
         n = page[s + 1] - page[s]
         for last in range(n + 1):
-            none = 1.0
+            no_click = 1.0
             for j in range(last, n):
-                out[s, last, j] = none * chance[page[s] + j]
-                none *= 1.0 - chance[page[s] + j]
-            end[s, last] = none
+                out[s, last, j] = no_click * chance[page[s] + j]
+                no_click *= 1.0 - chance[page[s] + j]
+            end[s, last] = no_click
 
 
 def chain_pages(
@@ -129,7 +129,7 @@ def chain_pages(
     pages: Sequence[Float64] = (),
     satisfaction: Float64 | None = None,
 ) -> Callable[[int, int], ChainPages]:
-    """What `_page_distribution` of a model returns whose pages are chains.
+    """Make the page distributions of a model with chains, as `_page_distribution` returns them.
 
     `fill` writes P(next click) [page, last, position] and P(end) [page, last] from probabilities
     of impressions, from values of pages, and from shared values. `satisfaction` is
@@ -159,17 +159,17 @@ def _fill_pages(
         np.clip(each[first:last], PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
         for each in impressions
     )
-    of_pages = (each[start:end] for each in pages)
-    fill(starts, *values, *of_pages, *shared, next_click, ends)
-    satisfied = None if satisfaction is None else satisfaction[first:last]
-    return ChainPages(next_click, ends, starts, np.arange(end - start), satisfied)
+    page_values = (each[start:end] for each in pages)
+    fill(starts, *values, *page_values, *shared, next_click, ends)
+    page_satisfaction = None if satisfaction is None else satisfaction[first:last]
+    return ChainPages(next_click, ends, starts, np.arange(end - start), page_satisfaction)
 
 
 @dataclass(frozen=True, slots=True)
 class FixedOrderPages(ChoicePages):
     """Pages with one sequence of each length: the first k positions of a fixed order.
 
-    A choice with θ = 1, ρ = 0 and a γ that allows one next position. Any page length is exact.
+    A choice with θ = 1, ρ = 0 and a γ that allows one next position. Exact for any page length.
     After clicks that do not follow the order it has no next click.
     """
 
@@ -218,12 +218,12 @@ class FixedOrderPages(ChoicePages):
         """P(next click), P(end), and log P(the first clicks are these)."""
         following, end, log_prefix = ChoicePages.follow(self, clicks)
         session = clicks.session
-        own = self.order[session, positions_in_runs(clicks.starts)]
-        other = np.zeros(len(self), np.bool_)
-        other[session[clicks.click != own]] = True
-        following[np.repeat(other, np.diff(self.starts))] = 0.0
+        expected = self.order[session, positions_in_runs(clicks.starts)]
+        is_other = np.zeros(len(self), np.bool_)
+        is_other[session[clicks.click != expected]] = True
+        following[np.repeat(is_other, np.diff(self.starts))] = 0.0
         return following, end, log_prefix
 
     def satisfaction_prob(self) -> Float64:
-        """There is none."""
+        """Raise `CannotAnswerError`: these pages have no satisfaction."""
         return StepwisePages.satisfaction_prob(self)

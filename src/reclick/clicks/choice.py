@@ -35,7 +35,7 @@ VARIANTS: dict[str, int] = {
     "normalised": NORMALISED,
     "luce": LUCE,
 }
-DEDUPLICATED_ADS = 7  # on a page: from here finding equal pages is faster than answering each
+DEDUPLICATED_ADS = 7  # on a page: from here on, finding equal pages saves time
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class ChoicePages(StepwisePages):
 
     def follow(self, clicks: Clicks) -> tuple[Float64, Float64, Float64]:
         """P(next click), P(end), and log P(the first clicks are these)."""
-        followed = follow_clicks(self.step_tables(), clicks)
-        return followed.following, followed.end, followed.log_prefix
+        path = follow_clicks(self.step_tables(), clicks)
+        return path.following, path.end, path.log_prefix
 
     def satisfaction_prob(self) -> Float64:
         """Probability that the session ends because a clicked ad satisfied the user [page].
@@ -113,8 +113,8 @@ class ChoicePages(StepwisePages):
     def arrange(self, rows: Int64, ads: Int64) -> Self:
         """New pages of the ads of old ones: position j of page i is ad ads[i, j] of page rows[i].
 
-        Ads count from 1. They bring their θ and ρ; stop and γ are those of the page and do not
-        move, so `self` should have tables wide enough for the new pages.
+        Ads count from 1. They keep their θ and ρ; stop and γ belong to the page and stay as they
+        are, so `self` should have tables wide enough for the new pages.
         """
         index = (self.starts[rows][:, None] + ads - 1).ravel()
         return replace(
@@ -140,7 +140,7 @@ class ChoicePages(StepwisePages):
         )
 
     def _page_tables(self) -> tuple[Float64, Float64, Int64, Float64 | None]:
-        """Stop, gamma, the row of each page in them, and its redundancy; then a row is a page."""
+        """Stop, gamma, the row of each page in them, and redundancy; with it, a row per page."""
         if self.overlap is None or not self.has_redundancy:
             return self.stop, self.gamma, self.table, None
         steps = pack_redundancy(self.redundancy, self.overlap)
@@ -148,7 +148,7 @@ class ChoicePages(StepwisePages):
 
     @cached_property
     def _click_prob(self) -> Float64:
-        """What `click_prob` returns, which satisfaction needs too."""
+        """The result of `click_prob`, which `satisfaction_prob` needs too."""
         longest = check_page_length(self.starts)
         if longest >= DEDUPLICATED_ADS and not self.has_redundancy:
             return self._click_prob_of_distinct()
@@ -175,9 +175,9 @@ class ChoicePages(StepwisePages):
         return out
 
     def _click_prob_of_distinct(self) -> Float64:
-        """The same, computed once for equal pages."""
-        first, which = distinct_pages(self.starts, self.theta, self.rho, table=self.table)
+        """The result of `click_prob`, computed once for equal pages."""
+        first, group = distinct_pages(self.starts, self.theta, self.rho, table=self.table)
         distinct = self.select(first)
         marginals = distinct._marginals(longest_run(self.starts))
         page, position = run_of_elements(self.starts), positions_in_runs(self.starts)
-        return np.asarray(marginals[distinct.starts[which][page] + position])
+        return np.asarray(marginals[distinct.starts[group][page] + position])

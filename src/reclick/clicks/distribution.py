@@ -1,6 +1,6 @@
-"""Distributions over the click sequences of pages: what can be asked of them.
+"""Distributions over the click sequences of pages: the methods that all families have.
 
-A `PageDistribution` holds a batch of pages, laid end to end. Each family has its own file:
+A `PageDistribution` has a batch of pages, one after another. Each family has its own file:
 `choice.py`, `chain.py`, `walk.py`, `scan.py`, and `mixture.py` for mixtures of them. The marginals,
 P(click) of each position, are computed in the file of the family, and those of choices in
 `set_probability.py`.
@@ -29,8 +29,8 @@ __all__ = ["Clicks", "PageDistribution", "SequenceRanks", "StepwisePages", "TopS
 class PageDistribution(Protocol):
     """The click sequences of a batch of pages.
 
-    Positions count from 1. Values of impressions are laid end to end in page order: those of page
-    s are at starts[s] … starts[s + 1] − 1. Clicks must be on their page: the caller has checked.
+    Positions count from 1. Values of impressions are concatenated in page order: those of page s
+    are at starts[s] … starts[s + 1] − 1. Clicks must be positions of their page; callers check it.
     """
 
     starts: Int64  # [page + 1] where each page starts among the impressions
@@ -87,7 +87,7 @@ class StepwisePages(PageDistribution):
         raise NotImplementedError
 
     def follow(self, clicks: Clicks) -> tuple[Float64, Float64, Float64]:
-        """What `next_click_prob` returns, and log P(the first clicks are these) [page]."""
+        """The result of `next_click_prob`, and log P(the first clicks are these) [page]."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -115,6 +115,6 @@ class StepwisePages(PageDistribution):
 
     def ranks(self, clicks: Clicks, rows: Int64) -> SequenceRanks:
         """Rank the clicks of the pages `rows` among all sequences of their length [row]."""
-        pages, own = self.select(rows), clicks.select(rows)
-        check_rankable(np.diff(pages.starts), own.counts)
-        return rank_clicks(pages.step_tables(), own, np.exp(pages.log_prob(own)))
+        pages, row_clicks = self.select(rows), clicks.select(rows)
+        check_rankable(np.diff(pages.starts), row_clicks.counts)
+        return rank_clicks(pages.step_tables(), row_clicks, np.exp(pages.log_prob(row_clicks)))

@@ -1,4 +1,4 @@
-"""Pages whose click sequences are listed one by one: for families without a simpler form."""
+"""Pages whose click sequences are enumerated, for families without a simpler form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SequenceList(NamedTuple):
     row: dict[tuple[int, ...], int]  # of each sequence
     holds: Bool  # [sequence, position] whether the position is clicked
     length: Int64  # [sequence]
-    after: dict[tuple[int, ...], tuple[Int64, Int64]]  # prefix: what `following` found
+    after: dict[tuple[int, ...], tuple[Int64, Int64]]  # results of `following`, by prefix
 
     @classmethod
     def of(cls, sequences: Iterator[tuple[int, ...]], size: int) -> SequenceList:
@@ -37,12 +37,12 @@ class SequenceList(NamedTuple):
         return cls(clicks, rows, holds, holds.sum(axis=1), {})
 
     def following(self, prefix: tuple[int, ...]) -> tuple[Int64, Int64]:
-        """The sequences that begin with these clicks, and their next click, 0 where it is none."""
+        """The sequences that begin with these clicks, and their next click, or 0 at the end."""
         if prefix not in self.after:
             n = len(prefix)
             rows = [row for row, each in enumerate(self.clicks) if each[:n] == prefix]
-            then = [(*self.clicks[row], 0)[n] for row in rows]
-            self.after[prefix] = np.array(rows, np.int64), np.array(then, np.int64)
+            next_click = [(*self.clicks[row], 0)[n] for row in rows]
+            self.after[prefix] = np.array(rows, np.int64), np.array(next_click, np.int64)
         return self.after[prefix]
 
 
@@ -68,24 +68,26 @@ class EnumeratedPages(PageDistribution):
         raise NotImplementedError
 
     def probabilities(self, page: int) -> Float64:
-        """The probability of each listed sequence of a page [sequence]."""
+        """The probability of each sequence of the list of a page [sequence]."""
         raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def _each(self, clicks: Clicks) -> Iterator[tuple[int, SequenceList, Float64, tuple[int, ...]]]:
-        """Each page with its sequences, their probabilities, and its own clicks."""
+    def _iterate_pages(
+        self, clicks: Clicks
+    ) -> Iterator[tuple[int, SequenceList, Float64, tuple[int, ...]]]:
+        """Yield each page with its list of sequences, their probabilities, and its clicks."""
         sizes = np.diff(self.starts).tolist()
         for page, size in enumerate(sizes):
-            own = clicks.click[clicks.starts[page] : clicks.starts[page + 1]].tolist()
-            yield page, self.list_sequences(size), self.probabilities(page), tuple(own)
+            sequence = clicks.click[clicks.starts[page] : clicks.starts[page + 1]].tolist()
+            yield page, self.list_sequences(size), self.probabilities(page), tuple(sequence)
 
     def log_prob(self, clicks: Clicks) -> Float64:
         """Log-probability of exactly these clicks in this order [page]."""
         out = np.full(len(self), -np.inf)
-        for page, listed, chance, own in self._each(clicks):
-            row = listed.row.get(own)
+        for page, sequences, chance, sequence in self._iterate_pages(clicks):
+            row = sequences.row.get(sequence)
             if row is not None and chance[row] > 0:
                 out[page] = math.log(chance[row])
         return out
@@ -93,8 +95,8 @@ class EnumeratedPages(PageDistribution):
     def log_set_prob(self, clicks: Clicks) -> Float64:
         """Log-probability that exactly these positions are clicked, in any order [page]."""
         out = np.full(len(self), -np.inf)
-        for page, listed, chance, own in self._each(clicks):
-            total = chance[_same_set(listed, own)].sum()
+        for page, sequences, chance, sequence in self._iterate_pages(clicks):
+            total = chance[_same_set(sequences, sequence)].sum()
             if total > 0:
                 out[page] = math.log(total)
         return out
@@ -102,21 +104,21 @@ class EnumeratedPages(PageDistribution):
     def click_prob(self) -> Float64:
         """Probability that each position is clicked [impression]."""
         out = np.empty(self.starts[-1])
-        for page, listed, chance, _ in self._each(_no_clicks(len(self))):
-            out[self.starts[page] : self.starts[page + 1]] = chance @ listed.holds
+        for page, sequences, chance, _ in self._iterate_pages(_no_clicks(len(self))):
+            out[self.starts[page] : self.starts[page + 1]] = chance @ sequences.holds
         return out
 
     def next_click_prob(self, clicks: Clicks) -> tuple[Float64, Float64]:
         """P(next click is here | clicks so far) [impression], and P(the session ends) [page]."""
         following, end = np.zeros(self.starts[-1]), np.ones(len(self))
-        for page, listed, chance, own in self._each(clicks):
-            prefix = tuple(sorted(own)) if self.top_down else own
-            rows, then = listed.following(prefix)
+        for page, sequences, chance, sequence in self._iterate_pages(clicks):
+            prefix = tuple(sorted(sequence)) if self.top_down else sequence
+            rows, next_click = sequences.following(prefix)
             total = chance[rows].sum()
             if total <= 0:
                 continue
-            first, size = self.starts[page], listed.holds.shape[1]
-            share = np.bincount(then, chance[rows], size + 1) / total
+            first, size = self.starts[page], sequences.holds.shape[1]
+            share = np.bincount(next_click, chance[rows], size + 1) / total
             end[page], following[first : first + size] = share[0], share[1:]
         return following, end
 
@@ -129,12 +131,12 @@ class EnumeratedPages(PageDistribution):
 
     def sample(self, rng: np.random.Generator) -> Clicks:
         """Draw one session for each page."""
-        drawn: list[tuple[int, ...]] = []
-        for _, listed, chance, _ in self._each(_no_clicks(len(self))):
+        samples: list[tuple[int, ...]] = []
+        for _, sequences, chance, _ in self._iterate_pages(_no_clicks(len(self))):
             row = int(np.searchsorted(np.cumsum(chance), rng.random(), side="right"))
-            drawn.append(listed.clicks[min(row, len(listed.clicks) - 1)])
-        sizes = np.array([len(each) for each in drawn], np.int64)
-        click = np.array([position for each in drawn for position in each], np.int32)
+            samples.append(sequences.clicks[min(row, len(sequences.clicks) - 1)])
+        sizes = np.array([len(each) for each in samples], np.int64)
+        click = np.array([position for each in samples for position in each], np.int32)
         return Clicks(click, starts_from_sizes(sizes))
 
     def top_sequences(self, length: int | None, top: int) -> TopSequences:
@@ -145,14 +147,14 @@ class EnumeratedPages(PageDistribution):
             np.full((len(self), top), -1, np.int32),
             np.zeros((len(self), top)),
         )
-        for page, listed, chance, _ in self._each(_no_clicks(len(self))):
+        for page, sequences, chance, _ in self._iterate_pages(_no_clicks(len(self))):
             possible = chance > 0
             if length is not None:
-                possible &= listed.length == length
+                possible &= sequences.length == length
             rows = np.flatnonzero(possible)
             rows = rows[np.argsort(-chance[rows], kind="stable")][:top]
             for rank, row in enumerate(rows):
-                each = listed.clicks[row]
+                each = sequences.clicks[row]
                 best.sequences[page, rank, : len(each)] = each
                 best.lengths[page, rank] = len(each)
                 best.probabilities[page, rank] = chance[row]
@@ -160,11 +162,11 @@ class EnumeratedPages(PageDistribution):
 
     def ranks(self, clicks: Clicks, rows: Int64) -> SequenceRanks:
         """Rank the clicks of the pages `rows` among all sequences of their length [row]."""
-        pages, own_clicks = self.select(rows), clicks.select(rows)
-        check_rankable(np.diff(pages.starts), own_clicks.counts)
+        pages, row_clicks = self.select(rows), clicks.select(rows)
+        check_rankable(np.diff(pages.starts), row_clicks.counts)
         out = np.zeros((4, len(pages)), np.int64)
-        for page, listed, chance, own in pages._each(own_clicks):
-            out[:, page] = _rank(listed, chance, own)
+        for page, sequences, chance, sequence in pages._iterate_pages(row_clicks):
+            out[:, page] = _rank(sequences, chance, sequence)
         return SequenceRanks(*out)
 
 
@@ -172,19 +174,21 @@ def _no_clicks(pages: int) -> Clicks:
     return Clicks(np.zeros(0, np.int32), np.zeros(pages + 1, np.int64))
 
 
-def _same_set(listed: SequenceList, clicks: tuple[int, ...]) -> Bool:
+def _same_set(sequences: SequenceList, clicks: tuple[int, ...]) -> Bool:
     """Whether each sequence has the same clicks, in any order [sequence]."""
-    holds = np.zeros(listed.holds.shape[1], np.bool_)
+    holds = np.zeros(sequences.holds.shape[1], np.bool_)
     holds[[position - 1 for position in clicks]] = True
-    return np.asarray((listed.holds == holds).all(axis=1))
+    return np.asarray((sequences.holds == holds).all(axis=1))
 
 
-def _rank(listed: SequenceList, chance: Float64, own: tuple[int, ...]) -> tuple[int, int, int, int]:
+def _rank(
+    sequences: SequenceList, chance: Float64, sequence: tuple[int, ...]
+) -> tuple[int, int, int, int]:
     """The fields of `SequenceRanks`; impossible sequences are tied with each other."""
-    size, length = listed.holds.shape[1], len(own)
-    as_long = listed.length == length
-    rivals, same = chance[as_long], _same_set(listed, own)[as_long]
-    row = listed.row.get(own)
+    size, length = sequences.holds.shape[1], len(sequence)
+    same_length = sequences.length == length
+    rivals, same = chance[same_length], _same_set(sequences, sequence)[same_length]
+    row = sequences.row.get(sequence)
     target = 0.0 if row is None else float(chance[row])
     above = int((rivals * (1.0 - TIE) > target).sum())
     best = float(rivals.max(initial=0.0))

@@ -16,7 +16,7 @@ from reclick.errors import CannotAnswerError
 
 
 def mix_choices(pages: ChoicePages, weights: Float64) -> PageDistribution:
-    """Pages of which component t uses table t: a mixture, or the pages of one component."""
+    """Pages whose component t uses table t: a mixture, or the pages of the only component."""
     tables = [np.full(len(pages.starts) - 1, t) for t in range(len(pages.stop))]
     components = tuple(replace(pages, table=each) for each in tables)
     return components[0] if len(components) == 1 else MixturePages(components, weights)
@@ -27,7 +27,7 @@ class MixturePages(StepwisePages):
     """Pages whose clicks follow one of several distributions: P(clicks) = Σ_t weight_t P_t(clicks).
 
     The components are distributions of the same pages, of any family; each page has its own
-    mixing weights. Sequences are searched and ranked where all components are of Reclick's own
+    mixing weights. Sequences can be searched and ranked if all components are of Reclick's own
     families.
     """
 
@@ -56,8 +56,8 @@ class MixturePages(StepwisePages):
     def follow(self, clicks: Clicks) -> tuple[Float64, Float64, Float64]:
         """P(next click), P(end), and log P(the first clicks are these).
 
-        Each component counts by its posterior: how likely a user who made these clicks is of it.
-        Where the clicks are impossible to all components, by its mixing weight.
+        Each component is weighted by its posterior probability given these clicks, or by its mixing
+        weight if they are impossible under all components.
         """
         each = [_follow(component, clicks) for component in self.components]
         logs = [log for _, _, log in each]
@@ -65,8 +65,10 @@ class MixturePages(StepwisePages):
         possible = np.isfinite(log_prefix)
         relative = np.stack(logs, axis=1) - np.where(possible, log_prefix, 0.0)[:, None]
         posterior = self.weights * np.where(possible[:, None], np.exp(relative), 1.0)
-        spread = np.repeat(posterior, np.diff(self.starts), axis=0)
-        following = sum(spread[:, t] * chance for t, (chance, _, _) in enumerate(each))
+        impression_posterior = np.repeat(posterior, np.diff(self.starts), axis=0)
+        following = sum(
+            impression_posterior[:, t] * chance for t, (chance, _, _) in enumerate(each)
+        )
         end = sum(posterior[:, t] * ends for t, (_, ends, _) in enumerate(each))
         return np.asarray(following), np.asarray(end), log_prefix
 
@@ -82,16 +84,17 @@ class MixturePages(StepwisePages):
         if _is_stepwise(self):
             return draw_clicks(self.step_tables(), rng)
         last = len(self.components) - 1
-        chosen = (rng.random(len(self))[:, None] > np.cumsum(self.weights, axis=1)).sum(axis=1)
-        rows = [np.flatnonzero(np.minimum(chosen, last) == t) for t in range(last + 1)]
-        drawn = [
-            each.select(own).sample(rng) for each, own in zip(self.components, rows, strict=True)
+        component = (rng.random(len(self))[:, None] > np.cumsum(self.weights, axis=1)).sum(axis=1)
+        rows = [np.flatnonzero(np.minimum(component, last) == t) for t in range(last + 1)]
+        samples = [
+            each.select(component_rows).sample(rng)
+            for each, component_rows in zip(self.components, rows, strict=True)
         ]
-        joined = Clicks(
-            np.concatenate([clicks.click for clicks in drawn]),
-            starts_from_sizes(np.concatenate([clicks.counts for clicks in drawn])),
+        clicks_by_component = Clicks(
+            np.concatenate([sample.click for sample in samples]),
+            starts_from_sizes(np.concatenate([sample.counts for sample in samples])),
         )
-        return joined.select(np.argsort(np.concatenate(rows)))
+        return clicks_by_component.select(np.argsort(np.concatenate(rows)))
 
     def select(self, rows: Int64) -> Self:
         """The pages `rows`, in this order."""
@@ -167,12 +170,14 @@ def _stack_tables(
 
     Tables that all share the same memory are not repeated.
     """
-    one = tables[0]
-    if one.steps is None and all(
-        each.steps is None and _is_same(each.stop, one.stop) and _is_same(each.gamma, one.gamma)
+    first_tables = tables[0]
+    if first_tables.steps is None and all(
+        each.steps is None
+        and _is_same(each.stop, first_tables.stop)
+        and _is_same(each.gamma, first_tables.gamma)
         for each in tables
     ):
-        return one.stop, one.gamma, None, [0] * len(tables)
+        return first_tables.stop, first_tables.gamma, None, [0] * len(tables)
     first = [0, *np.cumsum([len(each.stop) for each in tables]).tolist()]
     stop = np.zeros((first[-1], max(each.stop.shape[1] for each in tables)))
     last, position = (max(each.gamma.shape[axis] for each in tables) for axis in (1, 2))

@@ -1,4 +1,4 @@
-"""Random clicks: their number is drawn, and all sequences of that many clicks are as likely."""
+"""Random clicks: their number is random, and all sequences of that number are equally likely."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reclick.data.batch import Float64, Int64
 class NoisePages(ChoicePages):
     """Pages clicked at random: P(clicks) = P(m clicks) (n − m)! / n! on a page of n ads.
 
-    A choice with θ = γ = 1 and ρ = 0. Any page length is exact.
+    A choice with θ = γ = 1 and ρ = 0. Exact for any page length.
     """
 
     @classmethod

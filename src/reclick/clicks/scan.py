@@ -51,7 +51,7 @@ class ScanPages(StepwisePages):
         check_page_length(self.starts)
         if not len(self):
             return np.zeros(0)
-        first, which = distinct_pages(self.starts, self.theta, self.rho)
+        first, group = distinct_pages(self.starts, self.theta, self.rho)
         distinct = self.select(first)
         longest = int(np.diff(self.starts).max())
         marginals = np.empty(len(distinct.theta))
@@ -67,12 +67,12 @@ class ScanPages(StepwisePages):
             marginals,
         )
         page, position = run_of_elements(self.starts), positions_in_runs(self.starts)
-        return np.asarray(marginals[distinct.starts[which][page] + position])
+        return np.asarray(marginals[distinct.starts[group][page] + position])
 
     def follow(self, clicks: Clicks) -> tuple[Float64, Float64, Float64]:
         """P(next click), P(end), and log P(the first clicks are these)."""
-        followed = follow_clicks(self.step_tables(), clicks)
-        return followed.following, followed.end, followed.log_prefix
+        path = follow_clicks(self.step_tables(), clicks)
+        return path.following, path.end, path.log_prefix
 
     def satisfaction_prob(self) -> Float64:
         """Probability that the session ends because a clicked ad satisfied the user [page]."""
@@ -117,15 +117,15 @@ def _scan_marginals(
         reach[0] = 1.0
         for j in range(n):
             out[first + j] = 0.0
-        for chosen in range((1 << n) - 1):  # a set comes after its subsets
+        for subset in range((1 << n) - 1):  # a set comes after its subsets
             for j in range(n):
-                free[j] = 1.0 - ((chosen >> j) & 1)
+                free[j] = 1.0 - ((subset >> j) & 1)
             for last in range(width):
-                arrive = reach[chosen * width + last]
+                arrive = reach[subset * width + last]
                 if arrive <= 0.0:
                     continue
                 scan_step(theta, rho, first, n, gamma[last], down[last], last, free, chance, 0)
                 for j in range(n):
                     if free[j] > 0.0:
-                        reach[(chosen | (1 << j)) * width + j + 1] += arrive * chance[j]
+                        reach[(subset | (1 << j)) * width + j + 1] += arrive * chance[j]
                         out[first + j] += arrive * chance[j]

@@ -46,16 +46,16 @@ def search_top_sequences(tables: StepTables, length: int | None, top: int) -> To
         np.full((pages, top), -1, np.int32),
         np.zeros((pages, top)),
     )
-    failed = _search_each(
+    failed_page = _search_each(
         *_flatten(tables), ANY_LENGTH if length is None else length,
         np.ones(longest), np.zeros(longest + 1, np.int64), np.zeros(longest + 1, np.int64),
         np.empty((longest + 1, components)), np.empty((longest + 1) * components * longest),
         np.empty((longest + 1, longest)), *best,
     )  # fmt: skip
-    if failed >= 0:
-        ads = tables.starts[failed + 1] - tables.starts[failed]
+    if failed_page >= 0:
+        ads = tables.starts[failed_page + 1] - tables.starts[failed_page]
         raise CannotAnswerError(
-            f"the {top} most likely sequences of page {failed}, of {ads} ads: more than "
+            f"the {top} most likely sequences of page {failed_page}, of {ads} ads: more than "
             f"{MAX_NODES:,} prefixes are nearly as likely. Ask for fewer, for a smaller length, or "
             "cut the page; sample() works on any page."
         )
@@ -92,11 +92,11 @@ def _search_each(
     """Search every page; return the page where the search gave up, or −1.
 
     Shorter sequences come before longer ones, each length in lexicographic order, so a tie never
-    displaces what is listed. A prefix bounds its completions: one that is not above the last of a
-    full list is not followed. When no prefix is as long as a length, none is longer.
+    displaces a listed sequence. A prefix bounds its completions: one that is not above the last of
+    a full list is not followed. When no prefix is as long as a length, none is longer.
 
     path[depth] is the position, path[0] = 0 the start; cursor[depth] the next position to try;
-    prefix, chance and onward are as in `expand_path`. free has only ones.
+    prefix, chance and onward are as in `expand_path`. free is all 1.
     """
     components, top, widest = weights.shape[1], probs.shape[1], onward.shape[1]
     for s in range(len(weights)):
@@ -182,7 +182,7 @@ class SequenceRanks(NamedTuple):
 
 
 def check_rankable(ads: Int64, clicks: Int64) -> None:
-    """Refuse pages with too many sequences of a session's length to rank it among them exactly."""
+    """Raise `CannotAnswerError` for pages with too many sequences to rank a session exactly."""
     rivals = np.ones(len(ads))
     for k in range(int(clicks.max(initial=0))):
         rivals *= np.where(k < clicks, ads - k, 1)
@@ -196,7 +196,7 @@ def check_rankable(ads: Int64, clicks: Int64) -> None:
 
 
 def rank_clicks(tables: StepTables, clicks: Clicks, probability: Float64) -> SequenceRanks:
-    """Rank the clicks of each page, of which each has one or more, given their probability."""
+    """Rank the clicks of each page, at least one, given their probability."""
     components, longest = tables.weights.shape[1], tables.longest
     depth = int(clicks.counts.max(initial=0)) + 1
     out = np.empty((4, len(tables.starts) - 1), np.int64)
@@ -223,30 +223,30 @@ def _rank_each(
     click: Int32,
     clicks: Int64,
     probability: Float64,
-    clicked: Int64,
+    is_clicked: Int64,
     free: Float64,
     path: Int64,
     prefix: Float64,
     chance: Float64,
     onward: Float64,
-    found: Float64,
+    result: Float64,
     out: Int64,
 ) -> None:
     """Fill out [4, page] with the fields of SequenceRanks.
 
-    Impossible sequences are tied with each other. free has only ones, clicked only zeros.
+    Impossible sequences are tied with each other. free is all 1, is_clicked all 0.
     """
     for s in range(len(weights)):
         n, m = starts[s + 1] - starts[s], clicks[s + 1] - clicks[s]
         for c in range(clicks[s], clicks[s + 1]):
-            clicked[click[c] - 1] = 1
+            is_clicked[click[c] - 1] = 1
         target = probability[s]
         for attempt in range(2):  # against the session's own probability, then against the best
             _count_rivals(
                 family, theta, rho, stop, gamma, steps, row, starts, weights, s, m, target,
-                clicked, free, path, prefix, chance, onward, found,
+                is_clicked, free, path, prefix, chance, onward, result,
             )  # fmt: skip
-            above, tied, same = int(found[0]), int(found[1]), int(found[2])
+            above, tied, same = int(result[0]), int(result[1]), int(result[2])
             if attempt == 0 and target <= 0.0:
                 sequences = orders = 1
                 for k in range(m):
@@ -259,9 +259,9 @@ def _rank_each(
             out[2, s], out[3, s] = tied, same
             if above == 0:
                 break
-            target = found[3]
+            target = result[3]
         for c in range(clicks[s], clicks[s + 1]):
-            clicked[click[c] - 1] = 0
+            is_clicked[click[c] - 1] = 0
 
 
 @subkernel
@@ -278,18 +278,18 @@ def _count_rivals(
     s: int,
     m: int,
     target: float,
-    clicked: Int64,
+    is_clicked: Int64,
     free: Float64,
     path: Int64,
     prefix: Float64,
     chance: Float64,
     onward: Float64,
-    found: Float64,
+    result: Float64,
 ) -> None:
     """Compare all possible sequences of m clicks with a target probability.
 
-    Fills found with the number above the target, the number tied with it, of these the number with
-    the clicked set, and the greatest probability of all. Depth first: a prefix bounds its
+    Fill `result` with the number above the target, the number tied with it, of these the number
+    with the clicked set, and the greatest probability of all. Depth first: a prefix bounds its
     completions, so one below the target is not followed, nor an impossible one.
 
     By depth, path[0] is the position, path[1] the next position to try, path[2] how many of the
@@ -303,9 +303,9 @@ def _count_rivals(
     path[1, 0] = 0
     for t in range(components):
         prefix[0, t] = weights[s, t]
-    arrived = True
+    is_new = True
     while depth >= 0:
-        if arrived:
+        if is_new:
             complete = expand_path(
                 family, theta, rho, stop, gamma, steps, row, starts, s,
                 depth, path[0, depth], free, prefix, chance, onward,
@@ -322,8 +322,8 @@ def _count_rivals(
         j = path[1, depth]
         while j < n and (onward[depth, j] <= 0.0 or onward[depth, j] < low):
             j += 1
-        arrived = j < n
-        if not arrived:
+        is_new = j < n
+        if not is_new:
             if depth > 0:
                 free[path[0, depth] - 1] = 1.0
             depth -= 1
@@ -331,8 +331,8 @@ def _count_rivals(
         path[1, depth] = j + 1
         for t in range(components):
             prefix[depth + 1, t] = prefix[depth, t] * chance[(depth * components + t) * widest + j]
-        path[2, depth + 1] = path[2, depth] + clicked[j]
+        path[2, depth + 1] = path[2, depth] + is_clicked[j]
         depth += 1
         path[0, depth] = j + 1
         free[j] = 0.0
-    found[0], found[1], found[2], found[3] = above, tied, same, best
+    result[0], result[1], result[2], result[3] = above, tied, same, best

@@ -22,7 +22,9 @@ from reclick.runtime.jit import kernel
 
 MAX_PAGE_ADS = 12  # for exact marginals of a choice: 2^12 click sets
 MAX_SET_CLICKS = 16  # for the exact probability of a click set: 2^16 subsets
-SMALLEST_SCALE = 1e-18  # the given order may be impossible; 16 times this cannot overflow
+SMALLEST_SCALE = (
+    1e-18  # least divisor: orders may be impossible, and 16 divisions must not overflow
+)
 
 
 def log_set_probs(tables: StepTables, clicks: Clicks) -> Float64:
@@ -38,21 +40,21 @@ def log_set_probs(tables: StepTables, clicks: Clicks) -> Float64:
             "sessions out, or use log_prob, the probability of the clicks in their order, which "
             "has no limit."
         )
-    followed = follow_clicks(tables, clicks)
+    path = follow_clicks(tables, clicks)
     rows = np.flatnonzero(counts > 1)
     if len(rows):
         family, theta, rho, stop, gamma, steps, row, starts, _ = tables
         _sum_orders(
             family[0], theta[0], rho[0], stop, gamma, steps, row[0], starts,
             read_only(clicks.click), read_only(clicks.starts), rows,
-            np.maximum(followed.chance, SMALLEST_SCALE), np.empty((1 << most) * (most + 1)),
-            np.empty(most), np.ones(tables.longest), np.empty(tables.longest), followed.log_prob,
+            np.maximum(path.chance, SMALLEST_SCALE), np.empty((1 << most) * (most + 1)),
+            np.empty(most), np.ones(tables.longest), np.empty(tables.longest), path.log_prob,
         )  # fmt: skip
-    return followed.log_prob
+    return path.log_prob
 
 
 def check_page_length(starts: Int64) -> int:
-    """The ads on the longest page, refused where sums over all its click sets take too long."""
+    """The ads on the longest page; raises if sums over all its click sets take too long."""
     longest = longest_run(starts)
     if longest > MAX_PAGE_ADS:
         raise CannotAnswerError(
@@ -68,18 +70,18 @@ def distinct_pages(
 ) -> tuple[Int64, Int64]:
     """The first of each group of equal pages, and the group of each page [page].
 
-    Pages are equal with the same table and the same values of their impressions: logs show few
-    pages often.
+    Pages are equal if they have the same table and the same values of their impressions. In a log,
+    few pages are shown often.
     """
-    sizes, many = np.diff(starts), len(values)
+    sizes, n_values = np.diff(starts), len(values)
     position, page = positions_in_runs(starts), run_of_elements(starts)
-    rows = np.full((len(sizes), many * int(sizes.max(initial=0)) + 1), np.nan)
+    rows = np.full((len(sizes), n_values * int(sizes.max(initial=0)) + 1), np.nan)
     rows[:, -1] = 0.0 if table is None else table
     for i, each in enumerate(values):
-        rows[page, many * position + i] = each
+        rows[page, n_values * position + i] = each
     packed = rows.view(f"V{rows.itemsize * rows.shape[1]}")[:, 0]
-    _, first, which = np.unique(packed, return_index=True, return_inverse=True)
-    return first, which
+    _, first, group = np.unique(packed, return_index=True, return_inverse=True)
+    return first, group
 
 
 @kernel
@@ -115,14 +117,14 @@ def _sum_orders(
             reach[cell] = 0.0
         reach[0] = 1.0
         total = 0.0
-        for chosen in range(1 << m):  # a set comes after its subsets
+        for subset in range(1 << m):  # a set comes after its subsets
             k = 0
             for b in range(m):
-                free[click[begin + b] - 1] = 1.0 - ((chosen >> b) & 1)
-                k += (chosen >> b) & 1
+                free[click[begin + b] - 1] = 1.0 - ((subset >> b) & 1)
+                k += (subset >> b) & 1
                 onward[b] = 0.0
             for b in range(width):
-                arrive = reach[chosen * width + b]
+                arrive = reach[subset * width + b]
                 if arrive <= 0.0:
                     continue
                 last = click[begin + b - 1] if b > 0 else 0
@@ -136,8 +138,8 @@ def _sum_orders(
                 for c in range(m):
                     onward[c] += chance[click[begin + c] - 1] * arrive / scale[begin + k]
             for b in range(m):
-                if not (chosen >> b) & 1:
-                    reach[(chosen | (1 << b)) * width + b + 1] = onward[b]
+                if not (subset >> b) & 1:
+                    reach[(subset | (1 << b)) * width + b + 1] = onward[b]
         scales = 0.0
         for b in range(m):
             free[click[begin + b] - 1] = 1.0
@@ -165,7 +167,7 @@ def choice_marginals(  # noqa: PLR0912, one loop over all sets
     reach[set, last] is as in `_sum_orders`, bit j of a set being position j. `steps` is None, or
     that of a choice with redundancy.
     """
-    attracts = np.empty(len(free))
+    attractiveness = np.empty(len(free))
     for s in range(len(table)):
         first, n = starts[s], starts[s + 1] - starts[s]
         eta, transition = stop[table[s]], gamma[table[s]]
@@ -175,24 +177,24 @@ def choice_marginals(  # noqa: PLR0912, one loop over all sets
         reach[0] = 1.0
         for j in range(n):
             out[first + j] = 0.0
-        for chosen in range((1 << n) - 1):  # a set comes after its subsets
+        for subset in range((1 << n) - 1):  # a set comes after its subsets
             k = 0
             for j in range(n):
-                free[j] = 1.0 - ((chosen >> j) & 1)
-                k += (chosen >> j) & 1
+                free[j] = 1.0 - ((subset >> j) & 1)
+                k += (subset >> j) & 1
                 onward[j] = 0.0
             for j in range(n):
-                attracts[j] = theta[first + j]
+                attractiveness[j] = theta[first + j]
                 if steps is not None:
-                    attracts[j] *= repeat_factor(steps, table[s], n, j, free)
+                    attractiveness[j] *= repeat_factor(steps, table[s], n, j, free)
             for last in range(width):
-                arrive = reach[chosen * width + last]
+                arrive = reach[subset * width + last]
                 if arrive <= 0.0:
                     continue
                 weight = examined = 0.0
                 for j in range(n):
                     move = transition[last, j] * free[j]
-                    weight += attracts[j] * move
+                    weight += attractiveness[j] * move
                     examined += move
                 satisfied = rho[first + last - 1] if last > 0 else 0.0
                 scale, _ = choice_rates(variant, weight, examined, satisfied, eta[k])
@@ -200,7 +202,7 @@ def choice_marginals(  # noqa: PLR0912, one loop over all sets
                 for j in range(n):
                     onward[j] += scale * transition[last, j]
             for j in range(n):
-                if not (chosen >> j) & 1:
-                    chance = attracts[j] * onward[j]
-                    reach[(chosen | (1 << j)) * width + j + 1] = chance
+                if not (subset >> j) & 1:
+                    chance = attractiveness[j] * onward[j]
+                    reach[(subset | (1 << j)) * width + j + 1] = chance
                     out[first + j] += chance

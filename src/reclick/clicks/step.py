@@ -1,7 +1,7 @@
-"""A session click by click: the probabilities of the next click, clicks followed, clicks drawn.
+"""A session click by click: probabilities of the next click and of given clicks, and sampling.
 
-The families differ in the next click only. `next_click` has all of them, so that everything that
-follows from it is compiled once for all.
+The families differ in the next click only. `next_click` has a branch for each, so that everything
+else is compiled once for all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IMPOSSIBLE = 1e-300  # a sum of weights below this is too small to divide by
 
 
 class Clicks(NamedTuple):
-    """The clicks of many sessions, laid end to end."""
+    """The clicks of many sessions, one session after another."""
 
     click: Int32  # [click] positions from 1, in the order clicked
     starts: Int64  # [session + 1] where each session's clicks start
@@ -84,7 +84,7 @@ def choice_rates(
 
     weight = Σ θγ and examined = Σ γ over the positions not clicked yet.
     """
-    if weight < IMPOSSIBLE:  # all clicked, or nothing that can be clicked
+    if weight < IMPOSSIBLE:  # all positions are clicked, or none can be
         return 0.0, 1.0
     tired = 0.0 if variant == LUCE else stop
     if variant == PAPER:
@@ -167,8 +167,8 @@ def scan_step(
 
     The page is theta[first : first + size]. From the start every user goes down.
     """
-    content = rho[first + last - 1] if last > 0 else 0.0
-    below = 1.0 if last == 0 else (1.0 - content) * down  # P(scanning down, no click so far)
+    satisfied_prob = rho[first + last - 1] if last > 0 else 0.0
+    below = 1.0 if last == 0 else (1.0 - satisfied_prob) * down  # P(scanning down, no click so far)
     for j in range(last, size):
         rate = theta[first + j] * gamma[j] * free[j]
         out[at + j] = below * rate
@@ -176,12 +176,12 @@ def scan_step(
     if last == 0:
         return below
     out[at + last - 1] = 0.0
-    above = (1.0 - content) * (1.0 - down)
+    above = (1.0 - satisfied_prob) * (1.0 - down)
     for j in range(last - 2, -1, -1):
         rate = theta[first + j] * gamma[j] * free[j]
         out[at + j] = above * rate
         above *= 1.0 - rate
-    return content + below + above
+    return satisfied_prob + below + above
 
 
 @subkernel
@@ -245,13 +245,13 @@ def matrix_walk_step(
 @inline_kernel
 def repeat_factor(steps: Float64, row: int, size: int, j: int, free: Float64) -> float:
     """exp(−κ σ_j), with 1 − σ_j = Π (1 − s_ij) over the positions i clicked so far."""
-    kappa, width, kept = steps[row, 0], int(steps[row, 1]), 1.0
+    kappa, width, factor = steps[row, 0], int(steps[row, 1]), 1.0
     if kappa == 0.0:
         return 1.0
     for i in range(size):
         if free[i] == 0.0:
-            kept *= 1.0 - steps[row, PLAIN_STEPS + i * width + j]
-    return float(np.exp(-kappa * (1.0 - kept)))
+            factor *= 1.0 - steps[row, PLAIN_STEPS + i * width + j]
+    return float(np.exp(-kappa * (1.0 - factor)))
 
 
 def pack_redundancy(kappa: float, overlap: Float64) -> Float64:
@@ -284,8 +284,8 @@ def next_click(
     """
     if steps is not None:  # numba leaves the branch out where steps is None
         if family == SCAN:
-            down, seen = stop[row, last], gamma[row, last]
-            return scan_step(theta, rho, first, size, seen, down, last, free, out, at)
+            down, examination = stop[row, last], gamma[row, last]
+            return scan_step(theta, rho, first, size, examination, down, last, free, out, at)
         if family == WALK:
             here, there = theta[first : first + size], out[at : at + size]
             return walk_step(here, steps[row, 0], steps[row, 1], last, free, there)
@@ -331,7 +331,8 @@ def expand_path(
 ) -> float:
     """Continue a path of `depth` clicks on page s, and return P(the path, then the end).
 
-    theta and rho have the impressions of all components end to end: a view of one would cost time.
+    theta and rho have the impressions of all components, one component after another: views of one
+    would cost time.
 
     From prefix[depth, component] = P(component, path), fill chance[depth, component, position] with
     P(next click), and onward[depth, position] with P(the path, then this position).
@@ -371,7 +372,7 @@ def follow_each(
     log_prefix: Float64,
     log_prob: Float64,
 ) -> None:
-    """Follow the clicks of every page: what `Followed` holds. free has only ones."""
+    """Follow the clicks of every page, and fill the arrays of `FollowedClicks`. free is all 1."""
     for s in range(len(end)):
         first, size = starts[s], starts[s + 1] - starts[s]
         begin, beyond = clicks[s], clicks[s + 1]
@@ -393,8 +394,8 @@ def follow_each(
             free[click[c] - 1] = 1.0
 
 
-class Followed(NamedTuple):
-    """Clicks followed from the first to the last."""
+class FollowedClicks(NamedTuple):
+    """Probabilities of the clicks of pages, from the first click to the last."""
 
     chance: Float64  # [click] P(this click | those before it)
     following: Float64  # [impression] P(next click is here | the clicks)
@@ -403,16 +404,16 @@ class Followed(NamedTuple):
     log_prob: Float64  # [page] log P(these are all clicks, in their order)
 
 
-def follow_clicks(tables: StepTables, clicks: Clicks) -> Followed:
+def follow_clicks(tables: StepTables, clicks: Clicks) -> FollowedClicks:
     """Follow the clicks of each page; the tables have one component."""
     pages, impressions = len(tables.starts) - 1, int(tables.starts[-1])
-    followed = Followed(np.empty(len(clicks.click)), np.empty(impressions), *np.empty((3, pages)))
+    path = FollowedClicks(np.empty(len(clicks.click)), np.empty(impressions), *np.empty((3, pages)))
     family, theta, rho, stop, gamma, steps, row, starts, _ = tables
     follow_each(
         family[0], theta[0], rho[0], stop, gamma, steps, row[0], starts,
-        read_only(clicks.click), read_only(clicks.starts), np.ones(tables.longest), *followed,
+        read_only(clicks.click), read_only(clicks.starts), np.ones(tables.longest), *path,
     )  # fmt: skip
-    return followed
+    return path
 
 
 @kernel
@@ -431,8 +432,8 @@ def _draw_each(
     click: Int32,
     clicks: Int64,
 ) -> None:
-    """Draw a session for every page. free has only ones."""
-    made = 0
+    """Draw a session for every page. free is all 1."""
+    n_clicks = 0
     for s in range(len(family)):
         first, size = starts[s], starts[s + 1] - starts[s]
         last = 0
@@ -441,46 +442,46 @@ def _draw_each(
                 family[s], theta, rho, first, size, stop, gamma, steps, row[s],
                 k, last, free, chance, 0,
             )  # fmt: skip
-            left = rng.random()
+            remaining = rng.random()
             j = 0
-            while j < size and left >= chance[j]:
-                left -= chance[j]
+            while j < size and remaining >= chance[j]:
+                remaining -= chance[j]
                 j += 1
             if j == size:
                 break
             last = j + 1
             free[j] = 0.0
-            click[made] = last
-            made += 1
-        for c in range(clicks[s], made):
+            click[n_clicks] = last
+            n_clicks += 1
+        for c in range(clicks[s], n_clicks):
             free[click[c] - 1] = 1.0
-        clicks[s + 1] = made
+        clicks[s + 1] = n_clicks
 
 
 def draw_clicks(tables: StepTables, rng: np.random.Generator) -> Clicks:
-    """Draw a session for each page: of a component drawn by its mixing weight, then its clicks."""
+    """Draw a session for each page: its component by the mixing weights, then its clicks."""
     pages, impressions = len(tables.starts) - 1, int(tables.starts[-1])
     family, theta, rho, stop, gamma, steps, row, starts, weights = tables
     if weights.shape[1] == 1:
-        chosen = family[0], theta[0], rho[0], stop, gamma, steps, row[0], starts
+        component_tables = family[0], theta[0], rho[0], stop, gamma, steps, row[0], starts
     else:
-        drawn = rng.random(pages)[:, None] > np.cumsum(weights, axis=1)[:, :-1]
-        component = drawn.sum(axis=1)
+        is_later = rng.random(pages)[:, None] > np.cumsum(weights, axis=1)[:, :-1]
+        component = is_later.sum(axis=1)
         page = component, np.arange(pages)
         impression = np.repeat(component, np.diff(starts)), np.arange(impressions)
-        chosen = (
+        component_tables = (
             read_only(family[page]), read_only(theta[impression]), read_only(rho[impression]),
             stop, gamma, steps, read_only(row[page]), starts,
         )  # fmt: skip
     click, clicks = np.empty(impressions, np.int32), np.zeros(pages + 1, np.int64)
     longest = tables.longest
     with hold_interrupts():
-        _draw_each(*chosen, rng, np.ones(longest), np.empty(longest), click, clicks)
+        _draw_each(*component_tables, rng, np.ones(longest), np.empty(longest), click, clicks)
     return Clicks(click[: clicks[-1]].copy(), clicks)
 
 
 def kernel_input(array: Array) -> Array:
-    """The array, contiguous and read-only: kernels meet one type of array and compile once."""
+    """The array, contiguous and read-only, so that kernels compile once, for one array type."""
     return read_only(cast(Array, np.ascontiguousarray(array)))
 
 

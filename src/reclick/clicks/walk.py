@@ -24,7 +24,7 @@ from reclick.runtime.jit import kernel
 
 
 class _AnyWalk(StepwisePages):
-    """What both walks have in common: clicks do not change where they go."""
+    """Base of both walks, which do not depend on the clicks."""
 
     theta: Float64  # [impression] P(click | examined)
 
@@ -38,8 +38,8 @@ class _AnyWalk(StepwisePages):
 
     def follow(self, clicks: Clicks) -> tuple[Float64, Float64, Float64]:
         """P(next click), P(end), and log P(the first clicks are these)."""
-        followed = follow_clicks(self.step_tables(), clicks)
-        return followed.following, followed.end, followed.log_prefix
+        path = follow_clicks(self.step_tables(), clicks)
+        return path.following, path.end, path.log_prefix
 
     def select(self, rows: Int64) -> Self:
         """The pages `rows`, in this order."""
@@ -51,7 +51,7 @@ class _AnyWalk(StepwisePages):
 class WalkPages(_AnyWalk):
     """Pages whose users walk: after each position they step forward, step back, or stop.
 
-    A position not clicked yet is clicked with θ when it is examined. Any page length is exact.
+    A position not clicked yet is clicked with θ when it is examined. Exact for any page length.
     """
 
     theta: Float64  # [impression] P(click | examined)
@@ -78,7 +78,7 @@ class WalkPages(_AnyWalk):
 class MatrixWalkPages(_AnyWalk):
     """Pages whose users walk by a matrix: from every position they may go to any other, or stop.
 
-    A position not clicked yet is clicked with θ when it is examined. Any page length is exact. A
+    A position not clicked yet is clicked with θ when it is examined. Exact for any page length. A
     move to a position that the page lacks ends the session.
     """
 
@@ -122,8 +122,10 @@ def _matrix_walk_marginals(theta: Float64, moves: Float64, starts: Int64, out: F
             reach = 0.0
             for i in range(n):
                 reach += moves[0, i] * visits[i]
-            chance, own = theta[first + j], visits[j]
-            out[first + j] = reach / own * chance / (1.0 - (1.0 - chance) * (1.0 - 1.0 / own))
+            chance, n_visits = theta[first + j], visits[j]
+            out[first + j] = (
+                reach / n_visits * chance / (1.0 - (1.0 - chance) * (1.0 - 1.0 / n_visits))
+            )
 
 
 @kernel
@@ -132,7 +134,8 @@ def _walk_marginals(
 ) -> None:
     """Fill out with P(position is ever clicked) = reach θ / (1 − (1 − θ) return).
 
-    The walk does not depend on the clicks: each visit of a position not clicked yet may click it.
+    The walk does not depend on the clicks: each visit of a position not clicked yet may lead to a
+    click.
     """
     for s in range(len(starts) - 1):
         first, end = starts[s], starts[s + 1]

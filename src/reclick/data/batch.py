@@ -16,13 +16,13 @@ from reclick.data.ragged import Float64, Int32, Int64
 from reclick.errors import SettingError
 from reclick.runtime.arguments import check_arguments
 
-MANY_UNUSED = 8  # values of a dictionary for each code, above which sorting the codes is quicker
+MANY_UNUSED = 8  # if a dictionary has more values per code, sorting the codes is faster
 __all__ = ["Float64", "Int32", "Int64", "SessionBatch"]
 
 
 @dataclass(frozen=True, slots=True)
 class SessionBatch:
-    """Sessions in reading order; bad rows are gone and repeated clicks are kept once."""
+    """Sessions in reading order; without bad rows, and with repeated clicks once."""
 
     queries: pa.StringArray  # the batch's distinct queries (may hold some that no session uses)
     ads: pa.StringArray  # the batch's distinct ads (likewise)
@@ -31,14 +31,14 @@ class SessionBatch:
     page: Int64  # [session + 1] where each page starts in ad
     click: Int32  # [click] positions from 1, in the order clicked
     clicks: Int64  # [session + 1] where each session's clicks start in click
-    weight: Float64 | None = None  # [session], None when every session counts once
-    outcomes: ClickOutcomes | None = None  # None when the log says nothing of what followed
-    time: pa.Array | None = None  # [session] as the source has it; None when it has none
+    weight: Float64 | None = None  # [session], None when every session has weight 1
+    outcomes: ClickOutcomes | None = None  # None when the log has none
+    time: pa.Array | None = None  # [session] as in the source; None when it has no times
     rows: pa.RecordBatch | None = None  # the source's own columns, when requested
 
     def __post_init__(self) -> None:
         for array in (self.query, self.ad, self.page, self.click, self.clicks, self.weight):
-            if array is not None:  # as arrays over Arrow's memory are: kernels compile once
+            if array is not None:  # like arrays over Arrow's memory, so that kernels compile once
                 array.flags.writeable = False
 
     def __len__(self) -> int:
@@ -80,14 +80,14 @@ class SessionBatch:
 
 
 def _renumber(codes: Int32, size: int) -> tuple[Int64, Int32]:
-    """Those of the codes 0, …, size − 1 that are used, ascending, and the place of each code.
+    """The codes in use among 0, …, size − 1, ascending, and the place of each code among them.
 
     >>> _renumber(np.array([7, 2, 7], np.int32), 9)
     (array([2, 7]), array([1, 0, 1], dtype=int32))
     """
     if size > MANY_UNUSED * (len(codes) + 1):
-        used, places = np.unique(codes, return_inverse=True)
-        return used.astype(np.int64), places.astype(np.int32)
+        codes_in_use, places = np.unique(codes, return_inverse=True)
+        return codes_in_use.astype(np.int64), places.astype(np.int32)
     is_used = np.zeros(size, np.bool_)
     is_used[codes] = True
     new = np.cumsum(is_used, dtype=np.int32) - np.int32(1)

@@ -34,8 +34,8 @@ from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
 from reclick.runtime.jit import kernel
 
-DECAY_TRACE = 1e-6  # sessions of a query that decay may leave in one table and not in another
-ROUNDING = 1e-9  # what a difference of decayed counts may be off by
+DECAY_TRACE = 1e-6  # residue of a query that decay may leave in one table only
+ROUNDING = 1e-9  # the largest rounding error in a difference of decayed counts
 MAX_TOTAL = 2.0**53  # larger whole numbers do not add exactly
 LOW_BITS = (1 << 32) - 1
 PAIR_TOTALS = ("impressions", "clicks", "last_clicks")
@@ -43,11 +43,11 @@ PAIR_TOTALS = ("impressions", "clicks", "last_clicks")
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """What a log comes to, in one canonical order, so that equal logs give equal counts.
+    """The sufficient statistics of a log, in one canonical order: equal logs give equal counts.
 
-    A click sequence is the positions clicked, in order; `()` is a session without a click. With
-    weights that are whole numbers every total is exact: the counts of all days equal the sum of
-    the days' counts, and subtracting a day equals never having counted it.
+    A click sequence is the positions clicked, in order; `()` is a session without a click. If the
+    weights are whole numbers, all totals are exact: the counts of several days equal the sum of
+    the counts of each day, and subtracting a day gives the counts without it.
     """
 
     queries: pa.LargeStringArray  # [query] sorted
@@ -63,11 +63,11 @@ class Counts:
     visit_sequence: Int32  # [visit]
     sessions: Float64  # [visit] how often
     lengths: Float64  # [page length, number of clicks] sessions
-    outcomes: OutcomeCounts | None = None  # what followed clicks; None where nothing is known
-    logs: tuple[LogRecord, ...] = field(default=(), compare=False)  # that were counted
+    outcomes: OutcomeCounts | None = None  # of clicks; None where all are unknown
+    logs: tuple[LogRecord, ...] = field(default=(), compare=False)  # the logs that were counted
 
     def __post_init__(self) -> None:
-        for each in fields(self):  # kernels then meet one type of array, and compile once
+        for each in fields(self):  # so that kernels get one type of array, and compile once
             value = getattr(self, each.name)
             if isinstance(value, np.ndarray):
                 object.__setattr__(self, each.name, read_only(value))
@@ -87,20 +87,25 @@ class Counts:
         return result
 
     def _is_possible(self) -> bool:
-        """Whether some log has these counts.
+        """Whether a log with these counts is possible.
 
-        None is negative, no pair has more clicks than impressions, and every query has ads and
+        No count is negative, no pair has more clicks than impressions, and every query has ads and
         sessions. After decay, rounding may leave a residue of a query's impressions without one of
         its sessions, or the reverse; a residue up to `DECAY_TRACE` is allowed.
         """
         outcomes = self.outcomes
-        others = () if outcomes is None else (outcomes.last, outcomes.earlier)
-        if not all(part.min(initial=0) >= -ROUNDING for part in (self.lengths, *others)):
+        outcome_tables = () if outcomes is None else (outcomes.last, outcomes.earlier)
+        if not all(part.min(initial=0) >= -ROUNDING for part in (self.lengths, *outcome_tables)):
             return False
-        shown, volumes = np.zeros((2, len(self.queries)))
+        query_impressions, query_sessions = np.zeros((2, len(self.queries)))
         totals = self.impressions, self.clicks, self.last_clicks
         possible = is_possible(
-            self.pair_query, *totals, self.visit_query, self.sessions, shown, volumes
+            self.pair_query,
+            *totals,
+            self.visit_query,
+            self.sessions,
+            query_impressions,
+            query_sessions,
         )
         return bool(possible)
 
@@ -121,7 +126,7 @@ class Counts:
 
     @classmethod
     def sum(cls, parts: Sequence[Counts]) -> Counts:
-        """All parts added up at once, equal to adding them one by one.
+        """The sum of all parts, which is the same as adding them one by one.
 
         >>> from reclick import count
         >>> day = count({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
@@ -138,8 +143,8 @@ class Counts:
     def split(self, part: Int64, n: int) -> list[Counts]:
         """The counts of n parts of the queries, given the part of each query [query].
 
-        The page lengths and the outcomes of clicks that were not the last belong to no query: they
-        are left out.
+        Page lengths, and outcomes of clicks that were not the last of their session, are not known
+        per query: the parts do not have them.
         """
         return [_select(self, queries) for queries in _runs_of(part, n)]
 
@@ -176,7 +181,7 @@ class Counts:
 
     @check_arguments
     def decay(self, factor: float) -> Counts:
-        """Every count times a factor in (0, 1]: old days lose weight in a daily job."""
+        """Multiply all counts by a factor in (0, 1]: old days lose weight in a daily job."""
         if not 0 < factor <= 1:
             raise SettingError("decay", factor, "a factor above 0 and at most 1, such as 0.9")
         scaled = {
@@ -188,7 +193,7 @@ class Counts:
 
     @property
     def total(self) -> float:
-        """How many sessions (the sum of their weights)."""
+        """The number of sessions: the sum of their weights."""
         return float(self.sessions.sum())
 
     @property
@@ -200,7 +205,7 @@ class Counts:
 
     @property
     def max_ads(self) -> int:
-        """The longest page."""
+        """The number of ads of the longest page."""
         return int(self.lengths.shape[0]) - 1
 
     def per_sequence(self) -> Float64:
@@ -233,7 +238,7 @@ class Counts:
 
     @check_arguments
     def save(self, folder: Location) -> None:
-        """Write the counts to a folder; a reader sees the old ones or the new ones, never half."""
+        """Write the counts to a folder, atomically: a reader sees the old or the new counts."""
         settings = {"logs": [each.to_dict() for each in self.logs]}
         tables = {**self.to_tables(), "logs": records_to_table(self.logs)}
         artifact.write(folder, kind="counts", settings=settings, tables=tables)
@@ -242,16 +247,16 @@ class Counts:
     @check_arguments
     def load(cls, folder: Location) -> Counts:
         """Read counts that were saved."""
-        stored = artifact.read(folder, kind="counts")
+        contents = artifact.read(folder, kind="counts")
         try:
-            counts = cls.from_tables(stored.tables)
-            if "logs" not in stored.tables:  # of an earlier version
+            counts = cls.from_tables(contents.tables)
+            if "logs" not in contents.tables:  # saved by an earlier version
                 return counts
-            logs = records_from_table(stored.settings["logs"], stored.tables["logs"])
+            logs = records_from_table(contents.settings["logs"], contents.tables["logs"])
             return replace(counts, logs=tuple(logs))
         except StoreError as error:
             raise StoreError(f"{folder} cannot be loaded. {error}") from error
-        except Exception as error:  # whatever a folder that was altered may lead to
+        except Exception as error:  # any error that an altered folder may cause
             raise StoreError(
                 f"{folder} cannot be loaded: {type(error).__name__}: {error}. It was altered, or "
                 "written by another version: count again, and save to a new folder."
@@ -292,10 +297,10 @@ class Counts:
 
     @classmethod
     def from_tables(cls, tables: Any, visits: Any = None) -> Counts:
-        """The counts from their Arrow tables, which must be those of some log.
+        """Make counts from Arrow tables; raises if no log has such counts.
 
-        They are the dict that `to_tables` makes, or the two results of `reclick sql`: the table of
-        pairs and the table of visits. Those may be of Arrow, pandas, Polars or an ADBC cursor.
+        The tables are the dict that `to_tables` returns, or the two results of `reclick sql`: the
+        table of pairs and the table of visits, from Arrow, pandas, Polars or an ADBC cursor.
 
         >>> pairs = {"query": ["q", "q"], "ad": ["a", "b"], "impressions": [2, 2]}
         >>> pairs |= {"clicks": [2, 1], "last_clicks": [1, 1]}
@@ -345,27 +350,30 @@ def is_possible(
     last_clicks: Float64,
     visit_query: Int32,
     sessions: Float64,
-    shown: Float64,
-    volumes: Float64,
+    query_impressions: Float64,
+    query_sessions: Float64,
 ) -> Any:
-    """Whether some log has these totals; fills in impressions and sessions of queries, from 0."""
+    """Whether a log with these totals is possible.
+
+    Adds up the impressions and sessions of each query in the last two arguments, which are 0.
+    """
     possible = True
     for i in range(len(pair_query)):
         possible &= impressions[i] - clicks[i] >= -ROUNDING
         possible &= clicks[i] - last_clicks[i] >= -ROUNDING
         possible &= last_clicks[i] >= -ROUNDING
-        shown[pair_query[i]] += impressions[i]
+        query_impressions[pair_query[i]] += impressions[i]
     for i in range(len(visit_query)):
         possible &= sessions[i] >= -ROUNDING
-        volumes[visit_query[i]] += sessions[i]
-    for query in range(len(shown)):
-        both = (shown[query] > 0) & (volumes[query] > 0)
-        possible &= both | (shown[query] + volumes[query] <= DECAY_TRACE)
+        query_sessions[visit_query[i]] += sessions[i]
+    for query in range(len(query_impressions)):
+        both = (query_impressions[query] > 0) & (query_sessions[query] > 0)
+        possible &= both | (query_impressions[query] + query_sessions[query] <= DECAY_TRACE)
     return possible
 
 
 def require_usable_weights(counts: Counts, name: str) -> Counts:
-    """The counts, unless every session had weight 0, or weights are too large to add exactly."""
+    """Return the counts; raise if all weights are 0 or too large to add exactly."""
     if counts.total <= 0:
         raise LogError(
             f"{name}: every session has weight 0, so there is nothing to learn from. "
@@ -375,7 +383,7 @@ def require_usable_weights(counts: Counts, name: str) -> Counts:
 
 
 def require_exact_totals(counts: Counts, name: str) -> Counts:
-    """The counts, unless a total of them may be larger than whole numbers add exactly."""
+    """Return the counts; raise if a total exceeds 2^53, up to which whole numbers add exactly."""
     largest = max(counts.total, float(counts.impressions.sum()))
     if largest > MAX_TOTAL:
         raise LogError(
@@ -387,7 +395,7 @@ def require_exact_totals(counts: Counts, name: str) -> Counts:
 
 
 def add_tables(a: Float64, b: Float64) -> Float64:
-    """The sum of two tables, each taken as zero beyond its edge."""
+    """The sum of two tables of any shapes; missing entries are 0."""
     total = np.zeros((max(a.shape[0], b.shape[0]), max(a.shape[1], b.shape[1])))
     total[: a.shape[0], : a.shape[1]] += a
     total[: b.shape[0], : b.shape[1]] += b
@@ -395,7 +403,7 @@ def add_tables(a: Float64, b: Float64) -> Float64:
 
 
 def trim_table(table: Float64, zero: float = 0.0) -> Float64:
-    """The table without rows and columns beyond its last entry; entries up to `zero` are none."""
+    """Drop the rows and columns after the last entry; entries up to `zero` count as 0."""
     table = np.where(np.abs(table) > zero, table, 0.0)
     rows, columns = np.flatnonzero(table.any(axis=1)), np.flatnonzero(table.any(axis=0))
     return table[: rows.max(initial=0) + 1, : columns.max(initial=0) + 1].copy()
@@ -473,13 +481,13 @@ def _sum(parts: Sequence[Counts]) -> Counts:
     ads, ad = _union_all([part.ads for part in parts])
     lists = [sequence_bytes(part.sequence_starts, part.sequence_clicks) for part in parts]
     sequences, sequence = _union_all(lists)
-    known = any(part.outcomes is not None for part in parts)
-    outcomes = [part.outcomes or unknown_outcomes(part) for part in parts] if known else []
+    has_outcomes = any(part.outcomes is not None for part in parts)
+    outcomes = [part.outcomes or unknown_outcomes(part) for part in parts] if has_outcomes else []
     pairs, (impressions, clicks, last_clicks, *last_outcomes) = _sum_rows(
         [_keys(q[c.pair_query], a[c.pair_ad]) for c, q, a in zip(parts, query, ad, strict=True)],
         [
             *([getattr(part, name) for part in parts] for name in PAIR_TOTALS),
-            *([each.last[:, o] for each in outcomes] for o in range(N_OUTCOMES * known)),
+            *([each.last[:, o] for each in outcomes] for o in range(N_OUTCOMES * has_outcomes)),
         ],
     )
     visits, (sessions, *visit_outcomes) = _sum_rows(
@@ -489,7 +497,7 @@ def _sum(parts: Sequence[Counts]) -> Counts:
         ],
         [
             [part.sessions for part in parts],
-            *([each.visits[:, o] for each in outcomes] for o in range(N_OUTCOMES * known)),
+            *([each.visits[:, o] for each in outcomes] for o in range(N_OUTCOMES * has_outcomes)),
         ],
     )
     starts, positions = sequences_from_bytes(sequences)
@@ -497,7 +505,7 @@ def _sum(parts: Sequence[Counts]) -> Counts:
     for part in parts[1:]:
         lengths = add_tables(lengths, part.lengths)
     total = None
-    if known:
+    if has_outcomes:
         earlier = np.sum([each.earlier for each in outcomes], axis=0)
         total = OutcomeCounts(np.stack(last_outcomes, 1), np.stack(visit_outcomes, 1), earlier)
     return Counts(
@@ -521,12 +529,12 @@ def _sum(parts: Sequence[Counts]) -> Counts:
 
 def _union_all(arrays: Sequence[pa.Array]) -> tuple[pa.Array, list[Int64]]:
     """The distinct values of several arrays, sorted, and the codes of the values of each array."""
-    encoded = pc.dictionary_encode(pa.concat_arrays(arrays))
-    order = np.asarray(pc.array_sort_indices(encoded.dictionary), np.int64)
+    dictionary_array = pc.dictionary_encode(pa.concat_arrays(arrays))
+    order = np.asarray(pc.array_sort_indices(dictionary_array.dictionary), np.int64)
     code = np.empty(len(order), np.int64)
     code[order] = np.arange(len(order))
-    codes = code[np.asarray(encoded.indices)]
-    return encoded.dictionary.take(pa.array(order)), _split(codes, arrays)
+    codes = code[np.asarray(dictionary_array.indices)]
+    return dictionary_array.dictionary.take(pa.array(order)), _split(codes, arrays)
 
 
 def _split(values: Int64, like: Sequence[pa.Array]) -> list[Int64]:
@@ -537,13 +545,13 @@ def _sum_rows(
     keys: Sequence[Int64], columns: Sequence[Sequence[Float64]]
 ) -> tuple[Int64, list[Float64]]:
     """The distinct keys, sorted, and for each column the sums of the values with that key."""
-    together = np.concatenate(keys)
-    order = np.argsort(together, kind="stable")
-    together = together[order]
-    first = np.flatnonzero(np.concatenate([[True], together[1:] != together[:-1]]))
-    if not len(together):
-        return together, [np.zeros(0) for _ in columns]
-    return together[first], [
+    all_keys = np.concatenate(keys)
+    order = np.argsort(all_keys, kind="stable")
+    all_keys = all_keys[order]
+    first = np.flatnonzero(np.concatenate([[True], all_keys[1:] != all_keys[:-1]]))
+    if not len(all_keys):
+        return all_keys, [np.zeros(0) for _ in columns]
+    return all_keys[first], [
         np.add.reduceat(np.concatenate(values)[order], first) for values in columns
     ]
 
@@ -587,20 +595,20 @@ def _select(counts: Counts, queries: Int64) -> Counts:
 
 
 def _rows_of(query: Int32, queries: Int64, n_queries: int) -> Int64:
-    """The rows of some queries, where rows are sorted by query."""
+    """The rows of some queries; `query` [row] is sorted."""
     starts = np.searchsorted(query, np.arange(n_queries + 1))
     return run_indices(starts, queries)[0]
 
 
 def _known_outcomes(a: Counts, b: Counts) -> tuple[OutcomeCounts | None, OutcomeCounts | None]:
-    """The outcomes of both, all unknown where only the other has some; or None of both."""
+    """The outcomes of both, or None twice; if only one has some, those of the other are unknown."""
     if a.outcomes is None and b.outcomes is None:
         return None, None
     return a.outcomes or unknown_outcomes(a), b.outcomes or unknown_outcomes(b)
 
 
 def unknown_outcomes(counts: Counts) -> OutcomeCounts:
-    """The outcomes of counts of which none is known."""
+    """The outcomes of counts as if all were unknown."""
     last = np.zeros((len(counts.last_clicks), N_OUTCOMES))
     visits, earlier = np.zeros((len(counts.sessions), N_OUTCOMES)), np.zeros(N_OUTCOMES)
     last[:, UNKNOWN_OUTCOME], visits[:, UNKNOWN_OUTCOME] = counts.last_clicks, counts.sessions
@@ -691,7 +699,7 @@ def _merge_rows(
     sign: float,
     zero: float,
 ) -> tuple[Int64, list[Float64]]:
-    """The union of sorted keys, and the values added up; keys of which nothing is left are gone."""
+    """The union of sorted keys, and a + sign · b of the values, without keys whose values are 0."""
     keys = np.concatenate([keys_a, keys_b])
     keys.sort(kind="stable")  # two sorted runs: merged in one pass
     keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
@@ -700,22 +708,22 @@ def _merge_rows(
     for total, value_a, value_b in zip(totals, values_a, values_b, strict=True):
         total[rows_a] = value_a
         total[rows_b] += sign * value_b
-    left = (np.abs(totals) > zero).any(axis=0)
-    return keys[left], [total[left] for total in totals]
+    is_nonzero = (np.abs(totals) > zero).any(axis=0)
+    return keys[is_nonzero], [total[is_nonzero] for total in totals]
 
 
 def _keep_used(values: pa.Array, *codes: Int64 | Int32) -> tuple[pa.Array, list[Int32]]:
-    """The values that occur among the codes, and the codes among those."""
+    """The values that the codes use, and the codes of these values."""
     occurs = np.zeros(len(values), bool)
     for each in codes:
         occurs[each] = True
     new = (np.cumsum(occurs) - 1).astype(np.int32)
-    kept = values if occurs.all() else values.filter(pa.array(occurs))
-    return kept, [new[each] for each in codes]
+    used_values = values if occurs.all() else values.filter(pa.array(occurs))
+    return used_values, [new[each] for each in codes]
 
 
 def sequence_bytes(starts: Int64, clicks: Int32) -> pa.LargeBinaryArray:
-    """Click lists as bytes that sort as the lists do: each position with its highest byte first.
+    """Click lists as bytes that sort as the lists do: positions as big-endian integers.
 
     >>> [list(each.as_py()) for each in sequence_bytes(np.array([0, 1]), np.array([3], np.int32))]
     [[0, 0, 0, 3]]
@@ -727,7 +735,7 @@ def sequence_bytes(starts: Int64, clicks: Int32) -> pa.LargeBinaryArray:
 
 
 def sequences_from_bytes(lists: pa.LargeBinaryArray) -> tuple[Int64, Int32]:
-    """What `sequence_bytes` was given."""
+    """The click lists that `sequence_bytes` encoded: starts and positions."""
     _, offsets, data = lists.buffers()
     starts = np.frombuffer(offsets, np.int64)[lists.offset : lists.offset + len(lists) + 1]
     positions = np.frombuffer(data or b"", ">i4")[starts[0] // 4 : starts[-1] // 4]

@@ -25,7 +25,7 @@ MOST_DIGITS = 100
 
 @check_arguments
 def to_pandas(table: pa.Table) -> Any:
-    """A table of Reclick as a pandas DataFrame."""
+    """Convert a table of Reclick to a pandas DataFrame."""
     import_extra("pandas", "pandas")
     check_codes(table)
     return table.to_pandas()
@@ -33,7 +33,7 @@ def to_pandas(table: pa.Table) -> Any:
 
 @check_arguments
 def to_polars(table: pa.Table) -> Any:
-    """A table of Reclick as a Polars DataFrame."""
+    """Convert a table of Reclick to a Polars DataFrame."""
     polars = import_extra("polars", "polars")
     check_codes(table)
     return polars.from_arrow(table)
@@ -41,7 +41,7 @@ def to_polars(table: pa.Table) -> Any:
 
 @check_arguments
 def to_latex(table: pa.Table, *, digits: int = 3) -> str:
-    r"""A table as a LaTeX `tabular` with the rules of booktabs, numbers with these decimals.
+    r"""Format a table as a LaTeX `tabular` with the rules of booktabs, with `digits` decimals.
 
     >>> print(to_latex(pa.table({"ad_id": ["50% off"], "relevance": [0.25]}), digits=2))
     \begin{tabular}{lr}
@@ -63,7 +63,7 @@ def to_latex(table: pa.Table, *, digits: int = 3) -> str:
 
 
 def check_codes(table: pa.Table) -> None:
-    """Refuse a table with an index outside what it points into: other libraries crash on it."""
+    """Raise if a dictionary index of the table is out of range: other libraries crash on it."""
     try:
         table.validate(full=True)
     except pa.ArrowException as error:
@@ -71,7 +71,7 @@ def check_codes(table: pa.Table) -> None:
 
 
 def check_digits(digits: int) -> int:
-    """The decimals of a table; more than a number has are refused."""
+    """Return the number of decimals; raise if there are more than `MOST_DIGITS`."""
     if check_whole("digits", digits, 0) > MOST_DIGITS:
         raise SettingError("digits", digits, f"at most {MOST_DIGITS}")
     return int(digits)
@@ -83,7 +83,7 @@ def format_latex(
     right: Sequence[bool],
     bold: Callable[[int, int], bool] = lambda row, column: False,
 ) -> str:
-    """Cells that are text already, as a `tabular`; `bold` says which cells are emphasised."""
+    """Format text cells as a `tabular`; `bold(row, column)` is true for emphasised cells."""
     lines = [
         rf"\begin{{tabular}}{{{''.join('r' if each else 'l' for each in right)}}}",
         r"\toprule",

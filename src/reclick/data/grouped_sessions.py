@@ -17,13 +17,13 @@ from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, slice_ru
 from reclick.errors import SettingError, check_whole
 from reclick.runtime.arguments import check_arguments
 
-BLOCK_IMPRESSIONS = 1 << 15  # a smaller block takes hardly longer than to hand it to a thread
+BLOCK_IMPRESSIONS = 1 << 15  # passing a smaller block to a thread takes about as long as its work
 USUAL_BLOCKS = 64  # of a large log
 LARGE_BLOCK_IMPRESSIONS = 1 << 20  # where there are more blocks than usual
 
 
 def count_blocks(impressions: int) -> int:
-    """How many blocks so many impressions of distinct sessions are cut into.
+    """The number of blocks for this many impressions of distinct sessions.
 
     >>> [count_blocks(10**power) for power in (4, 5, 6, 7, 8, 9)]
     [1, 3, 30, 64, 95, 953]
@@ -33,7 +33,7 @@ def count_blocks(impressions: int) -> int:
 
 
 class BlockRows(NamedTuple):
-    """Where the queries, the pairs and the cells of a block stand among those of a log."""
+    """The rows of the queries, pairs and cells of a block among those of a log."""
 
     queries: slice
     pairs: slice
@@ -48,9 +48,9 @@ class BlockRows(NamedTuple):
 
 
 class RowRun:
-    """The values of a run of rows, indexed as if those of all rows were there.
+    """The values of a run of rows, indexed by the numbers of the rows in the whole array.
 
-    An engine that runs the steps of a fit elsewhere sends a block no more than its own rows.
+    An engine whose steps run in other processes sends a block only its own rows.
 
     >>> RowRun(np.arange(10.0), slice(4, 7))[5:7]
     array([5., 6.])
@@ -71,22 +71,22 @@ class RowRun:
 def cut_rows(
     parameters: Any, rows: BlockRows, pairs: Sequence[str] = (), queries: Sequence[str] = ()
 ) -> Any:
-    """A named tuple of parameters with the rows of a block: of those with a row per pair or query.
+    """Reduce the parameters per pair and per query in a named tuple to the rows of a block.
 
-    A number, which is one for all queries, stays.
+    A number, which is the same for all queries, stays.
     """
-    cut: dict[str, Any] = {name: RowRun(getattr(parameters, name), rows.pairs) for name in pairs}
+    parts: dict[str, Any] = {name: RowRun(getattr(parameters, name), rows.pairs) for name in pairs}
     for name in queries:
         value = getattr(parameters, name)
-        cut[name] = RowRun(value, rows.queries) if isinstance(value, np.ndarray) else value
-    return parameters._replace(**cut)
+        parts[name] = RowRun(value, rows.queries) if isinstance(value, np.ndarray) else value
+    return parameters._replace(**parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryBlock:
     """Weighted distinct sessions of a run of queries, in the order of the queries, without strings.
 
-    Pairs are those of the queries of the block, whether a session shows them or not. They are
+    It has all pairs of its queries, also those that no session of the block shows. They are
     numbered from 0: pair i of a block is row `first_pair` + i of the log's counts.
     """
 
@@ -98,10 +98,10 @@ class QueryBlock:
     click: Int32  # [click] positions from 1, in the order clicked
     clicks: Int64  # [session + 1] where each session's clicks start in click
     weight: Float64  # [session] how many sessions of the log are this one
-    outcome: Int8 | None = None  # [session] of the last click; None where none is known
+    outcome: Int8 | None = None  # [session] of the last click; None when all are unknown
 
     def __post_init__(self) -> None:
-        for field in fields(self)[2:]:  # kernels then meet one type of array, and compile once
+        for field in fields(self)[2:]:  # so that kernels get one type of array, and compile once
             value = getattr(self, field.name)
             if value is not None:
                 object.__setattr__(self, field.name, read_only(value))
@@ -147,8 +147,8 @@ class QueryBlock:
     @property
     def impressions(self) -> Float64:
         """The impressions of each pair in these sessions [pair]."""
-        shown = np.repeat(self.weight, np.diff(self.page))
-        return np.bincount(self.pair, shown, self.n_pairs).astype(np.float64)
+        weights = np.repeat(self.weight, np.diff(self.page))
+        return np.bincount(self.pair, weights, self.n_pairs).astype(np.float64)
 
     @property
     def volumes(self) -> Float64:
@@ -157,14 +157,14 @@ class QueryBlock:
 
     @property
     def lowest_click_outcome(self) -> Int8 | None:
-        """The outcome of the lowest click [session], where it is the last: else it is unknown."""
+        """The outcome of the lowest click [session]; unknown unless it is the last click."""
         if self.outcome is None:
             return None
         lowest_is_last = np.zeros(len(self), bool)
-        clicked = np.diff(self.clicks) > 0
-        if clicked.any():
-            lowest = np.maximum.reduceat(self.click, self.clicks[:-1][clicked])
-            lowest_is_last[clicked] = lowest == self.click[self.clicks[1:][clicked] - 1]
+        has_clicks = np.diff(self.clicks) > 0
+        if has_clicks.any():
+            lowest = np.maximum.reduceat(self.click, self.clicks[:-1][has_clicks])
+            lowest_is_last[has_clicks] = lowest == self.click[self.clicks[1:][has_clicks] - 1]
         return np.where(lowest_is_last, self.outcome, np.int8(UNKNOWN_OUTCOME))
 
     def select(self, rows: Int64) -> QueryBlock:
@@ -187,11 +187,11 @@ class QueryBlock:
 
     @check_arguments
     def split(self, n: int) -> list[QueryBlock]:
-        """At most `n` blocks of about equal size that have all pairs and queries between them."""
+        """Split into at most `n` blocks of about equal size, which have all pairs and queries."""
         query = self.query
         targets = np.searchsorted(self.page, np.linspace(0, self.page[-1], n + 1)[1:-1])
-        inside = query[np.minimum(targets, len(query) - 1)] if len(query) else targets[:0]
-        below, above = (np.searchsorted(query, inside, side) for side in ("left", "right"))
+        target_query = query[np.minimum(targets, len(query) - 1)] if len(query) else targets[:0]
+        below, above = (np.searchsorted(query, target_query, side) for side in ("left", "right"))
         nearest = np.where(targets - below <= above - targets, below, above)
         cuts = np.unique(np.concatenate([[0], nearest[(nearest > 0) & (nearest < len(self))]]))
         edges = [*cuts.tolist(), len(self)]
@@ -227,9 +227,9 @@ class LogSize(NamedTuple):
 class GroupedSessions:
     """The distinct sessions of a log in the order of their queries, and its counts."""
 
-    counts: Counts  # of the whole log, also where `select` has left some of its sessions
+    counts: Counts  # of the whole log, even if `select` has taken only some of its sessions
     whole: QueryBlock  # all sessions; its pairs are the rows of the counts' pairs
-    log: LogSize | None = None  # of the log, where these are the sessions of one bucket of it
+    log: LogSize | None = None  # of the whole log, if these are the sessions of one bucket
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -265,7 +265,7 @@ class GroupedSessions:
 
     @property
     def outcome(self) -> Int8 | None:
-        """What happened after the last click [session]; None where nothing is known."""
+        """What happened after the last click [session]; None when all outcomes are unknown."""
         return self.whole.outcome
 
     @property
@@ -294,44 +294,44 @@ class GroupedSessions:
     def blocks(self, n: int | None = None) -> list[QueryBlock]:
         """The sessions in at most `n` blocks of about equal size, cut between queries.
 
-        By default `n` follows from the sessions alone. So every engine, with any number of
-        threads or tasks, adds up the same sums in the same order, and rounds them alike.
+        The default depends on the sessions alone, so every engine, with any number of threads or
+        tasks, adds up the same sums in the same order and rounds them in the same way.
         """
         return self.whole.split(count_blocks(len(self.pair)) if n is None else n)
 
     @check_arguments
     def select_queries(self, n_sessions: int) -> GroupedSessions:
-        """About so many distinct sessions: all those of some queries, with the same pairs."""
+        """Select about this many distinct sessions: all those of some queries; pairs stay."""
         if len(self) <= n_sessions:
             return self
         return self.select(np.flatnonzero(self._draw_queries(n_sessions)[self.whole.query]))
 
     def _draw_queries(self, n_sessions: int) -> Bool:
-        """Which queries are drawn by their text, so that about so many sessions are [query]."""
+        """Draw queries by a hash of their text, with about this many sessions; a mask [query]."""
         n_sessions = check_whole("n_sessions", n_sessions, 0)
         return draw_queries(self.counts.queries, n_sessions / len(self))
 
     @check_arguments
     def sample_queries(self, n_sessions: int) -> GroupedSessions:
-        """About so many distinct sessions: all those of some queries, drawn by their text.
+        """Sample about this many distinct sessions: all those of queries drawn by their text.
 
-        The ads keep their numbers; queries and pairs are numbered anew.
+        The ads keep their codes; queries and pairs are renumbered.
         """
         if len(self) <= n_sessions:
             return self
         return self.keep_queries(self._draw_queries(n_sessions))
 
-    def keep_queries(self, chosen: Bool) -> GroupedSessions:
-        """All sessions of some queries [query], numbered anew with their pairs."""
+    def keep_queries(self, is_selected: Bool) -> GroupedSessions:
+        """All sessions of the selected queries [query]; queries and pairs are renumbered."""
         counts, block = self.counts, self.whole
-        pairs = chosen[counts.pair_query]
-        query, pair = np.cumsum(chosen) - 1, np.cumsum(pairs) - 1  # numbered anew
-        sample = block.select(np.flatnonzero(chosen[block.query]))
-        visits = chosen[counts.visit_query]
+        pairs = is_selected[counts.pair_query]
+        query, pair = np.cumsum(is_selected) - 1, np.cumsum(pairs) - 1  # new codes
+        sample = block.select(np.flatnonzero(is_selected[block.query]))
+        visits = is_selected[counts.visit_query]
         pair_query = query[counts.pair_query[pairs]].astype(np.int32)
-        some = replace(
+        new_counts = replace(
             counts,
-            queries=counts.queries.filter(pa.array(chosen)),
+            queries=counts.queries.filter(pa.array(is_selected)),
             pair_query=pair_query,
             pair_ad=counts.pair_ad[pairs],
             impressions=counts.impressions[pairs],
@@ -343,4 +343,4 @@ class GroupedSessions:
             outcomes=None if counts.outcomes is None else counts.outcomes.select(pairs, visits),
         )
         new_pair = pair[sample.pair].astype(np.int32)
-        return GroupedSessions(some, replace(sample, pair=new_pair, pair_query=pair_query))
+        return GroupedSessions(new_counts, replace(sample, pair=new_pair, pair_query=pair_query))

@@ -12,7 +12,7 @@ from reclick.runtime.jit import kernel, subkernel
 GOLDEN_RATIO = 0x9E3779B97F4A7C15  # the increment of splitmix64
 MIX_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 QUERY_SEED = 42  # of the hash of queries, as in Spark
-DRAW_SEED = 7  # of the hash that samples of queries are drawn by
+DRAW_SEED = 7  # of the hash that samples queries
 # The primes of XXH64.
 PRIME_1, PRIME_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
 PRIME_3, PRIME_4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
@@ -20,7 +20,7 @@ PRIME_5 = np.uint64(0x27D4EB2F165667C5)
 
 
 def splitmix64(bits: UInt64) -> UInt64:
-    """The output function of splitmix64: every bit of the result depends on every bit given.
+    """The output function of splitmix64: every bit of the result depends on every bit of the input.
 
     >>> splitmix64(np.array([0, 1], np.uint64))
     array([                  0, 6238072747940578789], dtype=uint64)
@@ -37,14 +37,14 @@ def hash_with_seed(bits: UInt64, seed: int) -> UInt64:
 
 def page_and_set_hash(pair: Int32, page: Int64, click: Int32, clicks: Int64, seed: int) -> UInt64:
     """A hash [session] of a seed, the pairs in their positions and the set of clicks."""
-    shown = pair.astype(np.uint64) << np.uint64(32) | positions_in_runs(page).astype(np.uint64)
-    clicked = click.astype(np.uint64) << np.uint64(32)
-    page_hash = sum_runs(hash_with_seed(shown, 2 * seed), page)
-    return page_hash + sum_runs(hash_with_seed(clicked, 2 * seed + 1), clicks)
+    cells = pair.astype(np.uint64) << np.uint64(32) | positions_in_runs(page).astype(np.uint64)
+    clicked_positions = click.astype(np.uint64) << np.uint64(32)
+    page_hash = sum_runs(hash_with_seed(cells, 2 * seed), page)
+    return page_hash + sum_runs(hash_with_seed(clicked_positions, 2 * seed + 1), clicks)
 
 
 def content_hash(pair: Int32, page: Int64, click: Int32, clicks: Int64) -> Int64:
-    """A hash [session] from 0 to 2³¹ − 1 of the pairs shown and of the clicks, in their order.
+    """A hash [session] from 0 to 2³¹ − 1 of the pairs and the clicks of a page, in order.
 
     >>> nothing = np.zeros(0, np.int32), np.array([0, 0])
     >>> content_hash(np.array([3, 4], np.int32), np.array([0, 2]), *nothing)
@@ -59,7 +59,7 @@ def content_hash(pair: Int32, page: Int64, click: Int32, clicks: Int64) -> Int64
 def _mix_runs(
     state: UInt64, code: Int32, starts: Int64, offset: int, factor: int, shift: int
 ) -> None:
-    """Mix each run into its state, element after element: first all first ones, then all second."""
+    """Mix each run into its state: the first element of every run, then the second, and so on."""
     sizes = np.diff(starts)
     for position in range(int(sizes.max(initial=0))):
         longer = np.flatnonzero(sizes > position)
@@ -89,9 +89,9 @@ def query_buckets(queries: pa.Array, buckets: int) -> Int64:
 
 
 def draw_queries(queries: pa.Array, share: float) -> Bool:
-    """Which queries are drawn, about a share of them, by a hash of their text [query].
+    """Draw about this share of the queries, by a hash of their text; returns a mask [query].
 
-    Another hash than that of the buckets: a draw takes as many queries from each of them.
+    The hash differs from that of the buckets, so that each bucket gives about the same share.
     """
     hashes = splitmix64(_xxhash64(*buffers(queries), DRAW_SEED).astype(np.uint64))
     return np.asarray((hashes >> np.uint64(32)) < share * 2.0**32)

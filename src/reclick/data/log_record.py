@@ -1,9 +1,9 @@
-"""What is remembered of a log: a fingerprint, its size and times, and a sample of its sessions.
+"""Records of logs: a fingerprint, the size and times, and a sample of the sessions.
 
-So a model knows the logs it has seen, and a log that comes again is recognised, whatever its files
-are and in whatever order its rows are. Sessions are known by 64-bit hashes of query, page, clicks
-and, where the log has one, the time. The sample holds the smallest of these hashes, so the samples
-of two logs hold the same part of the sessions that they share: a bottom-k sketch.
+A model keeps the records of its logs. If a log is read again, it is recognised, even from other
+files and with its rows in another order. A session is identified by a 64-bit hash of its query,
+page, clicks and, if the log has it, time. The sample has the smallest of these hashes (a bottom-k
+sketch), so the samples of two logs contain the same part of the sessions that both have.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from reclick.errors import escape_controls
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.jit import kernel, subkernel
 
-SAMPLE_SIZE = 8_192  # distinct sessions that are sampled of a log
+SAMPLE_SIZE = 8_192  # distinct sessions in the sample of a log
 NO_TIME = -(2**63)
 ALL_HASHES = np.uint64(2**64 - 1)
 MIN_EXPECTED = 20.0  # new sessions; with fewer, their absence may be by chance
 MIN_OVERLAP = 0.01
-STANDARD_ERRORS = 4.0  # that an overlap must be above what repeated sessions explain
+STANDARD_ERRORS = 4.0  # by which an overlap must exceed what repeated sessions explain
 MAX_HASHED_WEIGHT = 1e15
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 NO_INTEGERS: Int64 = read_only(np.zeros(0, np.int64))
@@ -47,18 +47,18 @@ class SessionSample:
 
     @classmethod
     def from_hashes(cls, hashes: UInt64, sessions: Float64, limit: np.uint64) -> SessionSample:
-        """The distinct ones among some hashes, all of which are up to a limit."""
+        """Make a sample of the distinct hashes, all of which are at most `limit`."""
         keys, index = np.unique(hashes, return_inverse=True)
         return cls(keys, np.bincount(index, sessions, len(keys)).astype(np.float64), limit)
 
     def cut(self, size: int) -> SessionSample:
-        """A sample of at most so many sessions."""
+        """A sample of at most `size` sessions."""
         if len(self.keys) <= size:
             return self
         return SessionSample(self.keys[:size], self.sessions[:size], self.keys[size - 1])
 
     def up_to(self, limit: np.uint64) -> tuple[UInt64, Float64]:
-        """The keys up to a limit, and their numbers of sessions."""
+        """The keys up to a limit, and the number of sessions of each."""
         end = int(np.searchsorted(self.keys, limit, side="right"))
         return self.keys[:end], self.sessions[:end]
 
@@ -70,15 +70,15 @@ class LogRecord:
     name: str
     sessions: int
     content: str  # hash of the queries, pages, clicks and weights, in any order
-    timed: str | None  # the same with the times; None where the log has none
+    timed: str | None  # the same with the times; None when the log has none
     start: str | None  # the earliest and the latest time, ISO 8601, UTC
     end: str | None
-    # By hashes with times, where the log has them
+    # Its hashes include the time, if the log has it
     sample: SessionSample = field(repr=False, compare=False)
 
     @check_arguments
     def same_log(self, other: LogRecord) -> bool:
-        """Whether both are the same sessions; times decide where both logs have them."""
+        """Whether both logs have the same sessions, with the same times if both have times."""
         same_content = (self.content, self.sessions) == (other.content, other.sessions)
         times = {each.timed for each in (self, other) if each.timed is not None}
         return same_content and len(times) < 2
@@ -92,7 +92,7 @@ class LogRecord:
         return first if first == last else f"{first} to {last}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Built-in types only, without the sample."""
+        """Return built-in types only, without the sample."""
         names = ("name", "sessions", "content", "timed", "start", "end")
         return {name: getattr(self, name) for name in names}
 
@@ -101,20 +101,20 @@ class LogRecord:
 
 
 class LogRecorder:
-    """Adds up the record of a log, batch by batch."""
+    """Makes the record of a log, batch by batch."""
 
     def __init__(self, sample_size: int = SAMPLE_SIZE) -> None:
         self._size = sample_size
         self._sessions = 0
-        self._content = self._timed = 0  # sums of hashes, so that the order of rows is no matter
+        self._content = self._timed = 0  # sums of hashes, which do not depend on the order of rows
         self._range: tuple[int, int] | None = None  # of the times, in microseconds
-        self._hashes: list[UInt64] = []  # below the limit, of which the smallest are kept
+        self._hashes: list[UInt64] = []  # up to the limit, which falls as hashes are added
         self._counts: list[Float64] = []
         self._limit = ALL_HASHES
         self._texts: dict[str, tuple[pa.Array, UInt64]] = {}  # of the last batch
 
     def pass_on(self, batches: Iterable[SessionBatch]) -> Iterator[SessionBatch]:
-        """Record batches on their way to somebody else."""
+        """Record batches while passing them on."""
         for batch in batches:
             self.add(batch)
             yield batch
@@ -123,7 +123,7 @@ class LogRecorder:
         """Add a batch."""
         times, weight = _read_times(batch), batch.weight
         keys = np.empty(len(batch), np.uint64)
-        content, timed = hash_sessions(
+        content, content_and_time = hash_sessions(
             self._hash_texts("queries", batch.queries),
             self._hash_texts("ads", batch.ads),
             batch.query,
@@ -139,7 +139,7 @@ class LogRecorder:
             self._extend_range(times)
         self._sessions += len(batch)
         self._content += int(content)
-        self._timed += int(timed)
+        self._timed += int(content_and_time)
         self._sample(keys, weight)
 
     def merge(self, other: LogRecorder) -> None:
@@ -158,35 +158,39 @@ class LogRecorder:
 
     def __getstate__(self) -> dict[str, Any]:
         sample = self._merge_sample()
-        own = {"_hashes": [sample.keys], "_counts": [sample.sessions], "_limit": sample.limit}
-        return {**vars(self), **own, "_texts": {}}
+        sample_state = {
+            "_hashes": [sample.keys],
+            "_counts": [sample.sessions],
+            "_limit": sample.limit,
+        }
+        return {**vars(self), **sample_state, "_texts": {}}
 
     def finish(self, name: str) -> LogRecord:
-        """The record."""
-        timed = self._range is not None
+        """Return the record."""
+        has_times = self._range is not None
         first, last = self._range or (0, 0)
         return LogRecord(
-            name=escape_controls(name),  # a file name may be no text, and is stored as text
+            name=escape_controls(name),  # a file name may be invalid text
             sessions=self._sessions,
             content=f"{self._content % 2**64:016x}",
-            timed=f"{self._timed % 2**64:016x}" if timed else None,
-            start=_format_time(first) if timed else None,
-            end=_format_time(last) if timed else None,
+            timed=f"{self._timed % 2**64:016x}" if has_times else None,
+            start=_format_time(first) if has_times else None,
+            end=_format_time(last) if has_times else None,
             sample=self._merge_sample(),
         )
 
     def _hash_texts(self, column: str, texts: pa.Array) -> UInt64:
-        """The hash of each text; a Parquet row group has the same ones in all its batches."""
-        known = self._texts.get(column)
-        if known is None or known[0] is not texts:
-            known = self._texts[column] = (texts, np.empty(len(texts), np.uint64))
-            hash_texts(*buffers(texts), known[1])
-        return known[1]
+        """The hash of each text, cached: all batches of a Parquet row group have the same texts."""
+        entry = self._texts.get(column)
+        if entry is None or entry[0] is not texts:
+            entry = self._texts[column] = (texts, np.empty(len(texts), np.uint64))
+            hash_texts(*buffers(texts), entry[1])
+        return entry[1]
 
     def _extend_range(self, times: Int64) -> None:
-        known = times[times != NO_TIME]
-        if len(known):
-            first, last = int(known.min()), int(known.max())
+        known_times = times[times != NO_TIME]
+        if len(known_times):
+            first, last = int(known_times.min()), int(known_times.max())
             low, high = self._range or (first, last)
             self._range = min(low, first), max(high, last)
 
@@ -204,9 +208,9 @@ class LogRecorder:
         if not self._hashes:
             return SessionSample(np.zeros(0, np.uint64), np.zeros(0))
         hashes, counts = np.concatenate(self._hashes), np.concatenate(self._counts)
-        several = 4 * self._size
-        if len(hashes) > several:  # sorting a few is enough, unless the same ones repeat
-            below = hashes <= np.partition(hashes, several)[several]
+        n_candidates = 4 * self._size
+        if len(hashes) > n_candidates:  # sorting these is enough, unless many are equal
+            below = hashes <= np.partition(hashes, n_candidates)[n_candidates]
             sample = SessionSample.from_hashes(hashes[below], counts[below], self._limit)
             if len(sample.keys) > self._size:
                 return sample.cut(self._size)
@@ -215,7 +219,7 @@ class LogRecorder:
 
 @kernel
 def hash_texts(offsets: Int64, data: Bytes, hashes: UInt64) -> None:
-    """Fill in the hash of each text: FNV-1a, with every bit of it mixed."""
+    """Fill in the hash of each text: FNV-1a with a final mix."""
     for i in range(len(hashes)):
         state = np.uint64(FNV_OFFSET)
         for j in range(offsets[i], offsets[i + 1]):
@@ -239,7 +243,7 @@ def hash_sessions(
     """Fill in a hash [session] of the query, the ads and the clicks in their order, and the time.
 
     Returns the sums of the hashes without and with the time, each with the weight. `time` and
-    `weight` are empty where a log has none.
+    `weight` are empty when the log has none.
     """
     content_sum, timed_sum = np.uint64(0), np.uint64(0)
     for row in range(len(query)):
@@ -250,15 +254,15 @@ def hash_sessions(
         for i in range(clicks[row], clicks[row + 1]):
             state = mix_bits(state, np.uint64(click[i]))
         content = mix_bits(state, np.uint64(clicks[row + 1] - clicks[row]))
-        timed = content
+        with_time = content
         if len(time) and time[row] != NO_TIME:
-            timed = mix_bits(content, np.uint64(time[row]))
-        keys[row] = timed
+            with_time = mix_bits(content, np.uint64(time[row]))
+        keys[row] = with_time
         if len(weight):
             thousandths = np.uint64(np.int64(min(weight[row], MAX_HASHED_WEIGHT) * 1000))
-            content, timed = mix_bits(content, thousandths), mix_bits(timed, thousandths)
+            content, with_time = mix_bits(content, thousandths), mix_bits(with_time, thousandths)
         content_sum += content
-        timed_sum += timed
+        timed_sum += with_time
     return content_sum, timed_sum
 
 
@@ -285,54 +289,54 @@ def _format_time(microseconds: int) -> str:
 # ---- comparing
 
 
-def estimate_overlap(log: LogRecord, seen: LogRecord) -> float:
-    """The share of a log's sessions that are in another log too; 0 where that may be by chance.
+def estimate_overlap(log: LogRecord, other: LogRecord) -> float:
+    """The share of the sessions of a log that are also in another; 0 if that may be by chance.
 
-    A session may repeat by itself: the same page with the same clicks, in a log without times even
-    often. Of n new sessions from the same source, n · t / m would not be in `seen`, if t of its m
-    sessions occur once (Good and Turing's estimate). With u sessions not in it the overlap is
-    1 − u m / (n t), which must be above 1 % and 4 standard errors. Without times the log may come
-    from a part of the source where sessions repeat more often, so only a log that is in `seen` as a
-    whole is recognised, each session as often.
+    Equal sessions also occur by chance: the same page with the same clicks, even often in logs
+    without times. If t of the m sessions of `other` occur once, n · t / m of n new sessions from
+    the same source are expected not to be in `other` (the Good–Turing estimate). If u sessions are
+    not in it, the overlap is 1 − u m / (n t), which must exceed 1 % and 4 standard errors. Without
+    times, the log may come from a part of the source where sessions repeat more often. Then only a
+    log all of whose sessions are in `other`, each at least as often, is recognised.
     """
-    if log.same_log(seen):
+    if log.same_log(other):
         return 1.0
-    if (log.timed is None) != (seen.timed is None):
+    if (log.timed is None) != (other.timed is None):
         return 0.0
-    limit = min(log.sample.limit, seen.sample.limit)
+    limit = min(log.sample.limit, other.sample.limit)
     keys, sessions = log.sample.up_to(limit)
-    seen_keys, seen_sessions = seen.sample.up_to(limit)
-    total, seen_total = float(sessions.sum()), float(seen_sessions.sum())
-    once = float(np.count_nonzero(seen_sessions == 1))
-    expected = once * total / max(seen_total, 1.0)
+    other_keys, other_sessions = other.sample.up_to(limit)
+    total, other_total = float(sessions.sum()), float(other_sessions.sum())
+    n_unique = float(np.count_nonzero(other_sessions == 1))
+    expected = n_unique * total / max(other_total, 1.0)
     if expected < MIN_EXPECTED:
         return 0.0
-    times_seen = _look_up(keys, seen_keys, seen_sessions)
+    sessions_in_other = _look_up(keys, other_keys, other_sessions)
     if log.timed is None:
-        return float((times_seen >= sessions).all())
-    missing = times_seen == 0
+        return float((sessions_in_other >= sessions).all())
+    missing = sessions_in_other == 0
     number_missing = float(sessions[missing].sum())
     deviations = sessions * (missing - number_missing / total)  # sessions are drawn by their keys
     variance_missing = (float((deviations**2).sum()) + 1.0) / expected**2
-    variance_expected = (seen_total - once + 1.0) / (once * seen_total)
+    variance_expected = (other_total - n_unique + 1.0) / (n_unique * other_total)
     overlap = 1.0 - number_missing / expected
     variance = variance_missing + (1.0 - overlap) ** 2 * variance_expected
-    significant = overlap >= MIN_OVERLAP and overlap >= STANDARD_ERRORS * variance**0.5
-    return overlap if significant else 0.0
+    is_significant = overlap >= MIN_OVERLAP and overlap >= STANDARD_ERRORS * variance**0.5
+    return overlap if is_significant else 0.0
 
 
-def _look_up(keys: UInt64, known: UInt64, values: Float64) -> Float64:
-    """The values of sorted keys, 0 for those that are not known."""
-    place = np.searchsorted(known, keys)
-    place[place == len(known)] = 0
-    return np.where(known[place] == keys, values[place], 0.0)
+def _look_up(keys: UInt64, table_keys: UInt64, values: Float64) -> Float64:
+    """The values of sorted keys; 0 for keys that are not in the table."""
+    place = np.searchsorted(table_keys, keys)
+    place[place == len(table_keys)] = 0
+    return np.where(table_keys[place] == keys, values[place], 0.0)
 
 
 # ---- as tables
 
 
 def records_to_table(logs: Sequence[LogRecord]) -> pa.Table:
-    """The samples of some logs; `to_dict` has the rest."""
+    """The samples of some logs as a table; `to_dict` has the rest of each record."""
     samples = [each.sample for each in logs]
     return pa.table(
         {
@@ -343,8 +347,8 @@ def records_to_table(logs: Sequence[LogRecord]) -> pa.Table:
     )
 
 
-def records_from_table(described: Sequence[dict[str, Any]], table: pa.Table) -> list[LogRecord]:
-    """What `to_dict` and `records_to_table` were given."""
+def records_from_table(descriptions: Sequence[dict[str, Any]], table: pa.Table) -> list[LogRecord]:
+    """Rebuild the records from the results of `to_dict` and `records_to_table`."""
     names = ("name", "sessions", "content", "timed", "start", "end")
     return [
         LogRecord(
@@ -355,15 +359,17 @@ def records_from_table(described: Sequence[dict[str, Any]], table: pa.Table) -> 
                 np.uint64(table["limit"][row].as_py()),
             ),
         )
-        for row, each in enumerate(described)
+        for row, each in enumerate(descriptions)
     ]
 
 
-def remove_logs(logs: Sequence[LogRecord], removed: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
-    """The logs without others, each of which removes one."""
-    left = list(logs)
-    for gone in removed:
-        place = next((i for i, each in enumerate(left) if each.same_log(gone)), None)
+def remove_logs(
+    logs: Sequence[LogRecord], logs_to_remove: Iterable[LogRecord]
+) -> tuple[LogRecord, ...]:
+    """The logs without those to remove; each of these removes at most one equal log."""
+    remaining = list(logs)
+    for log in logs_to_remove:
+        place = next((i for i, each in enumerate(remaining) if each.same_log(log)), None)
         if place is not None:
-            del left[place]
-    return tuple(left)
+            del remaining[place]
+    return tuple(remaining)

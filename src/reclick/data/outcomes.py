@@ -1,7 +1,7 @@
 """Outcomes of clicks: whether the user came back at once, and whether a conversion followed.
 
 An outcome is one small number, 3 · conversion + return: conversion is 0 (unknown), 1 (none) or 2,
-return is 0 (unknown), 1 (quick) or 2 (the user stayed). After a conversion the return says no more.
+return is 0 (unknown), 1 (quick) or 2 (the user stayed). After a conversion, the return is ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUICK_RETURN_SECONDS = 10.0
 
 
 class ClickOutcomes(NamedTuple):
-    """What a log says of what happened after each click."""
+    """What happened after each click, as far as the log says."""
 
     outcome: Int8  # [click]
     dwell_seconds: Float64 | None  # [click] nan where unknown; None where the log has no column
@@ -56,8 +56,8 @@ def encode_outcomes(
     >>> encode_outcomes(dwell, conversions, 10.0)
     array([4, 2, 6], dtype=int8)
     """
-    known = dwell_seconds if dwell_seconds is not None else conversions
-    outcome = np.zeros(0 if known is None else len(known), np.int8)
+    values = dwell_seconds if dwell_seconds is not None else conversions
+    outcome = np.zeros(0 if values is None else len(values), np.int8)
     if dwell_seconds is not None:
         outcome[dwell_seconds >= quick_return_seconds] = 2
         outcome[dwell_seconds < quick_return_seconds] = 1
@@ -74,8 +74,8 @@ def last_of_runs(values: Int8, starts: Int64) -> Int8:
     array([2, 0, 6], dtype=int8)
     """
     last = np.zeros(len(starts) - 1, np.int8)
-    filled = starts[1:] > starts[:-1]
-    last[filled] = values[starts[1:][filled] - 1]
+    has_values = starts[1:] > starts[:-1]
+    last[has_values] = values[starts[1:][has_values] - 1]
     return last
 
 
@@ -88,9 +88,9 @@ class OutcomeRows(NamedTuple):
     weight: Float64  # [row]
 
     def to_table(self, first: Int32, second: Int32, total: Float64) -> Float64:
-        """Weights [row, outcome] of rows sorted by their codes; what is not known is the rest."""
-        wanted = _join(first, second)
-        at = np.searchsorted(wanted, _join(self.first, self.second))
+        """Weights [row, outcome] of rows sorted by their codes; the rest of `total` is unknown."""
+        keys = _join(first, second)
+        at = np.searchsorted(keys, _join(self.first, self.second))
         table = np.zeros((len(total), N_OUTCOMES))
         np.add.at(table, (at, self.outcome), self.weight)
         table[:, UNKNOWN_OUTCOME] = np.maximum(total - table.sum(axis=1), 0.0)
@@ -134,9 +134,9 @@ class OutcomeCounts:
         return np.asarray(self.last.sum(axis=0) + self.earlier)
 
     def scale(self, factor: float) -> OutcomeCounts:
-        """Every count times a factor."""
+        """Multiply all counts by a factor."""
         return OutcomeCounts(self.last * factor, self.visits * factor, self.earlier * factor)
 
     def select(self, pairs: npt.NDArray[np.bool_], visits: npt.NDArray[np.bool_]) -> OutcomeCounts:
-        """The counts of some pairs and visits; those of other clicks are not told apart."""
+        """The counts of some pairs and visits; `earlier` has no rows to select and stays."""
         return OutcomeCounts(self.last[pairs], self.visits[visits], self.earlier)

@@ -1,6 +1,6 @@
-"""(query, ad) → row: where the pairs of a log stand among those that were counted.
+"""Index from (query, ad) to the row of the pair in the counts.
 
-A cell is a pair at a position: `CellIndex` is the same for (pair, position).
+A cell is a pair at a position: `CellIndex` is the index from (pair, position) to the row.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ POSITION_BITS = 16  # of the key of a (pair, position) cell
 
 
 class ImpressionLookup(NamedTuple):
-    """Where the queries and ads of a batch stand among the pairs."""
+    """The query of each session and the pair of each impression of a batch, as rows of counts."""
 
     query: Int32  # [session] −1: unknown
     row: Int64  # [impression] −1: unknown
 
 
 class DictionaryCodes(NamedTuple):
-    """Where the dictionaries of a batch stand among the queries and ads that were counted."""
+    """The codes of the dictionaries of a batch among the queries and ads of the counts."""
 
     queries: pa.Array
     ads: pa.Array
@@ -49,7 +49,7 @@ class DictionaryCodes(NamedTuple):
 
 
 class PairLookup(NamedTuple):
-    """Requested pairs, where they stand, and what their words say."""
+    """Requested pairs, their rows in the counts, and their attractiveness from words."""
 
     queries: pa.Array
     ads: pa.Array
@@ -66,7 +66,7 @@ class PairIndex:
         starts = np.searchsorted(counts.pair_query, np.arange(len(counts.queries) + 1))
         self._starts = starts.astype(np.int64)
         self._pair_ad = read_only(counts.pair_ad)
-        self._last_found: DictionaryCodes | None = None
+        self._last_codes: DictionaryCodes | None = None
 
     def __len__(self) -> int:
         return len(self.counts.impressions)
@@ -85,25 +85,26 @@ class PairIndex:
 
     def find(self, batch: SessionBatch) -> ImpressionLookup:
         """Look up every query and ad of a batch."""
-        found = self._find_codes(batch)
-        query = found.query[batch.query]
-        spread = query.repeat(run_sizes(batch.page))
-        return ImpressionLookup(query, self._rows(spread, found.ad[batch.ad]))
+        codes = self._find_codes(batch)
+        query = codes.query[batch.query]
+        impression_query = query.repeat(run_sizes(batch.page))
+        return ImpressionLookup(query, self._rows(impression_query, codes.ad[batch.ad]))
 
     def find_known(self, batch: SessionBatch) -> tuple[Bool, Bool]:
         """Whether each session's query and each impression's ad are among those counted."""
-        found = self._find_codes(batch)
-        return found.query[batch.query] >= 0, found.ad[batch.ad] >= 0
+        codes = self._find_codes(batch)
+        return codes.query[batch.query] >= 0, codes.ad[batch.ad] >= 0
 
     def _find_codes(self, batch: SessionBatch) -> DictionaryCodes:
-        """The codes of a batch's dictionaries, kept for what is next asked of it or a part of it.
+        """The codes of the dictionaries of a batch.
 
-        What is kept is replaced as a whole, so threads may ask at once.
+        The last result is cached for the next call with the same dictionaries, as for a slice of
+        the batch. The cache is replaced as a whole, so several threads may call this at once.
         """
-        last = self._last_found
+        last = self._last_codes
         if last is None or last.queries is not batch.queries or last.ads is not batch.ads:
             query, ad = self._queries.find(batch.queries), self._ads.find(batch.ads)
-            last = self._last_found = DictionaryCodes(batch.queries, batch.ads, query, ad)
+            last = self._last_codes = DictionaryCodes(batch.queries, batch.ads, query, ad)
         return last
 
     def find_pairs(self, queries: pa.Array, ads: pa.Array) -> tuple[Int32, Int64]:
@@ -116,7 +117,7 @@ class PairIndex:
         return pa.array(self._find_ads(ads) >= 0)
 
     def find_volumes(self, batch: SessionBatch) -> Float64:
-        """The sessions of each session's query among those counted, 0 for an unknown one."""
+        """The number of sessions in the counts of each session's query; 0 for an unknown query."""
         return self.take_or(self._volumes, self._find_codes(batch).query[batch.query], 0.0)
 
     @cached_property
@@ -124,20 +125,20 @@ class PairIndex:
         return self.counts.volumes
 
     def _find_ads(self, ads: pa.Array) -> Int32:
-        """The code of each ad among all that are known, −1 where it is new."""
+        """The code of each ad in the counts; −1 for a new ad."""
         return self._ads.find(ads)
 
     def _rows(self, query: Int32, ad: Int32) -> Int64:
         return _search_pairs(query, ad, self._starts, self._pair_ad)
 
     def take_or(self, values: Float64, row: Int32 | Int64, default: float | Float64) -> Float64:
-        """values[row], and the default (one, or one per row) where the pair is unknown (−1)."""
-        known = row >= 0
-        if known.all():
+        """values[row]; where the row is unknown (−1), the default (one, or one per row)."""
+        is_known = row >= 0
+        if is_known.all():
             return values[row]
         out = np.empty(len(row))
         out[:] = default
-        out[known] = values[row[known]]
+        out[is_known] = values[row[is_known]]
         return out
 
 
@@ -168,7 +169,7 @@ def _search_pairs(query: Int32, ad: Int32, starts: Int64, pair_ad: Int32) -> Int
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellIndex:
-    """Pairs at the positions where they were shown, in order; without positions, pairs alone.
+    """Sorted (pair, position) cells that had impressions; without positions, the pairs alone.
 
     >>> cells = CellIndex().add(np.array([1, 0, 1]), np.array([3, 2, 3]))
     >>> cells.pair, cells.position, cells.find(np.array([0, 1]), np.array([2, 0]))
@@ -196,19 +197,19 @@ class CellIndex:
         return np.searchsorted(self.keys, np.arange(n_pairs + 1) << POSITION_BITS)
 
     def add(self, pair: Int32 | Int64, position: Int32 | Int64) -> CellIndex:
-        """The same with more cells."""
+        """A new index with more cells."""
         keys = np.sort(np.concatenate([self.keys, self._keys(pair, position)]))
         return replace(self, keys=keys[np.diff(keys, prepend=-1) > 0])
 
     def find(self, pair: Int32 | Int64, position: Int32 | Int64) -> Int64:
-        """The row of pairs at positions, −1 where there is none."""
-        wanted = self._keys(pair, position)
-        at = np.searchsorted(self.keys, wanted)
+        """The row of each (pair, position); −1 if there is none."""
+        keys = self._keys(pair, position)
+        at = np.searchsorted(self.keys, keys)
         at[at == len(self)] = -1
-        return np.where(self.keys[at] == wanted, at, -1) if len(self) else at
+        return np.where(self.keys[at] == keys, at, -1) if len(self) else at
 
     def of_pairs(self, pairs: slice) -> tuple[CellIndex, slice]:
-        """The cells of a run of pairs, and their rows here."""
+        """The cells of a run of pairs, and their rows in this index."""
         ends = np.array([pairs.start, pairs.stop]) << POSITION_BITS
         rows = slice(*np.searchsorted(self.keys, ends).tolist())
         return replace(self, keys=self.keys[rows]), rows
@@ -223,11 +224,11 @@ class CellIndex:
         """The cells that `to_table` returned, of pages of up to `longest` ads."""
         starts, position = read_lists(tables, name, "position", low=0, high=longest - 1)
         pair = run_of_elements(starts)
-        found = self.add(pair, position)
-        in_order = np.array_equal(found.keys, self._keys(pair, position))
+        cells = self.add(pair, position)
+        in_order = np.array_equal(cells.keys, self._keys(pair, position))
         if len(starts) != n_pairs + 1 or not in_order:
             raise table_error(name, "its rows are not those of the pairs, or not in order")
-        return found
+        return cells
 
     def _keys(self, pair: Int32 | Int64, position: Int32 | Int64) -> Int64:
         where = position if self.has_positions else 0
@@ -235,7 +236,7 @@ class CellIndex:
 
 
 class IndexMap:
-    """The rows that the queries and pairs of earlier counts have in later ones."""
+    """The rows of the queries and pairs of earlier counts in later counts."""
 
     def __init__(self, earlier: Counts, later: Counts) -> None:
         self.query = _codes(later.queries, earlier.queries)  # [query]
@@ -245,31 +246,31 @@ class IndexMap:
         self._later = later
 
     def place_pairs(self, values: Float64, fill: Float64 | float = 0.0) -> Float64:
-        """Values of the earlier pairs, as values of the later; `fill` where there is none."""
+        """Values per earlier pair as values per later pair; new pairs get `fill`."""
         return place(values, self.pair, fill, len(self._later.impressions))
 
     def place_queries(self, values: Float64, fill: Float64 | float = 0.0) -> Float64:
-        """Values of the earlier queries, as values of the later."""
+        """Values per earlier query as values per later query; new queries get `fill`."""
         return place(values, self.query, fill, len(self._later.queries))
 
     def move_sessions(self, sessions: GroupedSessions) -> GroupedSessions:
-        """The sessions of the earlier counts, with the pairs of the later."""
+        """The sessions of the earlier counts, with the pairs of the later counts."""
         pair = self.pair[sessions.pair].astype(np.int32)
         whole = replace(sessions.whole, pair=pair, pair_query=self._later.pair_query)
         return GroupedSessions(self._later, whole)
 
 
 def place(values: Float64, rows: Int64, fill: Float64 | float, size: int) -> Float64:
-    """An array of some size with values at these rows."""
+    """An array of this size with the values at these rows and `fill` in all others."""
     out = np.array(np.broadcast_to(fill, (size, *values.shape[1:])), np.float64)
     out[rows] = values
     return out
 
 
-def _codes(strings: pa.Array, wanted: pa.Array) -> Int64:
+def _codes(strings: pa.Array, values: pa.Array) -> Int64:
     index = Interner()
     index.codes(strings)
-    return index.find(wanted).astype(np.int64)
+    return index.find(values).astype(np.int64)
 
 
 def _pair_keys(query: Int32 | Int64, ad: Int32 | Int64) -> Int64:

@@ -31,7 +31,7 @@ def starts_from_sizes(sizes: npt.ArrayLike) -> Int64:
 
 
 def run_sizes(starts: Int64) -> Int64:
-    """The number of elements of each run: np.diff without what it does besides.
+    """The number of elements of each run, as np.diff(starts), with less overhead.
 
     >>> run_sizes(np.array([0, 2, 2, 5]))
     array([2, 0, 3])
@@ -41,7 +41,7 @@ def run_sizes(starts: Int64) -> Int64:
 
 
 def longest_run(starts: Int64) -> int:
-    """The number of elements of the longest run; 0 where there is none.
+    """The number of elements of the longest run; 0 if there are no runs.
 
     >>> longest_run(np.array([0, 2, 2, 5]))
     3
@@ -69,36 +69,37 @@ def run_of_elements(starts: Int64) -> Int64:
 
 
 def slice_runs(values: Array, starts: Int64, first: int, last: int) -> tuple[Array, Int64]:
-    """Runs first … last − 1 and their starts; nothing is copied but the starts.
+    """Runs first … last − 1 and their starts. The values are a view; only the starts are copied.
 
     >>> slice_runs(np.array([7, 8, 9]), np.array([0, 1, 3]), 1, 2)
     (array([8, 9]), array([0, 2]))
     """
-    chosen = starts[first : last + 1]
-    part: Any = values[chosen[0] : chosen[-1]]
-    return part, np.asarray(chosen - chosen[0])
+    bounds = starts[first : last + 1]
+    part: Any = values[bounds[0] : bounds[-1]]
+    return part, np.asarray(bounds - bounds[0])
 
 
-def take_runs(values: Array, starts: Int64, chosen: Int64) -> tuple[Array, Int64]:
-    """The chosen runs end to end, and their starts.
+def take_runs(values: Array, starts: Int64, selection: Int64) -> tuple[Array, Int64]:
+    """The selected runs, end to end, and their starts.
 
     >>> take_runs(np.array([7, 8, 9], np.int32), np.array([0, 1, 3]), np.array([1, 0]))
     (array([8, 9, 7], dtype=int32), array([0, 2, 3]))
     """
-    index, taken = run_indices(starts, chosen)
+    index, new_starts = run_indices(starts, selection)
     runs: Any = values[index]
-    return runs, taken
+    return runs, new_starts
 
 
-def run_indices(starts: Int64, chosen: Int64) -> tuple[Int64, Int64]:
-    """The indices of the elements of the chosen runs, run after run, and the starts of these.
+def run_indices(starts: Int64, selection: Int64) -> tuple[Int64, Int64]:
+    """The indices of the elements of the selected runs, run after run, and the starts of the runs.
 
     >>> run_indices(np.array([0, 1, 3]), np.array([1, 0]))
     (array([1, 2, 0]), array([0, 2, 3]))
     """
-    sizes = starts[chosen + 1] - starts[chosen]
-    taken = starts_from_sizes(sizes)
-    return np.repeat(starts[chosen] - taken[:-1], sizes) + np.arange(taken[-1]), taken
+    sizes = starts[selection + 1] - starts[selection]
+    new_starts = starts_from_sizes(sizes)
+    indices = np.repeat(starts[selection] - new_starts[:-1], sizes) + np.arange(new_starts[-1])
+    return indices, new_starts
 
 
 def sum_runs(values: Array, starts: Int64) -> Array:
@@ -113,7 +114,7 @@ def sum_runs(values: Array, starts: Int64) -> Array:
 
 
 def read_only(array: Array) -> Array:
-    """A view that cannot be written to. Kernels that only read get this: they compile once."""
+    """A read-only view. Kernels that only read take these, so that they compile once."""
     if not array.flags.writeable:
         return array
     view = array.view()

@@ -1,4 +1,4 @@
-"""Counts from the two tables that SQL makes of a log: its pairs, and its click sequences."""
+"""Make counts from the two tables that SQL computes from a log: pairs and click sequences."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from reclick.errors import LogError
 
 PAIR_RESULT = ("query", "ad", "impressions", "clicks", "last_clicks")
 VISIT_RESULT = ("query", "click_sequence", "page_length", "sessions")
-TEXT_RESULT = ("query", "ad", "click_sequence")  # the columns of text among both
-AGREE = 1e-6  # relative: both tables are of one log, and weights may be rounded
+TEXT_RESULT = ("query", "ad", "click_sequence")  # the text columns of both tables
+AGREE = 1e-6  # relative tolerance of totals that are in both tables: weights may be rounded
 LOW_BITS = (1 << 32) - 1
 
 
 def tables_from_results(pairs: object, visits: object) -> dict[str, pa.Table]:
-    """The tables of `Counts.to_tables` from those of `counting_sql`; rows of one key add up."""
+    """Convert results of `counting_sql` to tables of `Counts.to_tables`, adding up equal keys."""
     pair_table, visit_table = _as_table(pairs, PAIR_RESULT), _as_table(visits, VISIT_RESULT)
     queries, pair_query, visit_query = _encode(pair_table["query"], visit_table["query"])
     ads, pair_ad = _encode(pair_table["ad"])
@@ -55,7 +55,7 @@ def tables_from_results(pairs: object, visits: object) -> dict[str, pa.Table]:
 
 
 def _as_table(source: Any, names: tuple[str, ...]) -> pa.Table:
-    """A result as an Arrow table with these names, which a warehouse may write in capitals."""
+    """A result as an Arrow table with these columns; a warehouse may write names in capitals."""
     if isinstance(source, Mapping):
         table = pa.table(dict(source))
     elif isinstance(source, pa.Table):
@@ -69,15 +69,15 @@ def _as_table(source: Any, names: tuple[str, ...]) -> pa.Table:
             f"Counts.from_tables takes two tables of Arrow, pandas or Polars, or cursors of ADBC: "
             f"got a {type(source).__name__}. For pages, use rc.count."
         )
-    found = {name.lower(): name for name in table.column_names}
-    missing = [name for name in names if name not in found]
+    source_names = {name.lower(): name for name in table.column_names}
+    missing = [name for name in names if name not in source_names]
     if missing:
         raise LogError(
             f"The table of {'pairs' if 'ad' in names else 'visits'} has no column "
             f"{', '.join(missing)}; it has {', '.join(table.column_names)}. Give the results of "
             "`reclick sql` in their order: pairs, visits."
         )
-    table = table.select([found[name] for name in names]).rename_columns(list(names))
+    table = table.select([source_names[name] for name in names]).rename_columns(list(names))
     if any(table[name].null_count for name in names):
         raise LogError("A result of `reclick sql` has a null, which its statements never make.")
     if not table.num_rows:
@@ -95,13 +95,15 @@ def _encode(*columns: pa.ChunkedArray) -> tuple[Any, ...]:
 
 
 def _parse_sequences(column: pa.ChunkedArray) -> list[tuple[int, ...]]:
-    """Click sequences, given as '2,1' or as lists."""
+    """Parse click sequences, which are text such as '2,1', or lists."""
     try:
         return [
             tuple(
-                int(part) for part in (each.split(",") if isinstance(each, str) else each) if part
+                int(part)
+                for part in (sequence.split(",") if isinstance(sequence, str) else sequence)
+                if part
             )
-            for each in column.to_pylist()
+            for sequence in column.to_pylist()
         ]
     except (ValueError, TypeError) as error:
         raise LogError(
@@ -119,7 +121,7 @@ def _numbers(table: pa.Table, name: str) -> Float64:
 def _check_agreement(
     pair_totals: list[Float64], sessions: Float64, lengths: Int64, sizes: Int64
 ) -> None:
-    """Refuse tables that cannot be of one log: its impressions and clicks are in both."""
+    """Raise if the totals of impressions and clicks differ between the tables."""
     impressions, clicks, _ = (float(each.sum()) for each in pair_totals)
     for name, of_pairs, of_visits in (
         ("impressions", impressions, float(sessions @ lengths)),

@@ -30,7 +30,7 @@ EXPECTED = {
 class Column:
     """A canonical column: its name, what values it holds, and whether a source must have it.
 
-    A lenient column is read where it is there; a value that does not fit is as good as none.
+    A lenient column is read if the source has it; a value that does not fit is treated as missing.
     """
 
     name: str
@@ -52,7 +52,7 @@ PAGE_COLUMNS = (
     Column("clicks", POSITIONS, required=False),
     *SESSION_COLUMNS[3:],
 )
-# What is read of a log: the time too, by which sessions are known again.
+# The columns read from a log: with the time, by which sessions are recognised again.
 TIME_COLUMN = Column("timestamp", TIME, required=False, lenient=True)
 LOG_COLUMNS = (*SESSION_COLUMNS, TIME_COLUMN)
 PAGE_LOG_COLUMNS = (*PAGE_COLUMNS, TIME_COLUMN)
@@ -70,17 +70,19 @@ BID_COLUMNS = (
     *(Column(name, TEXT, required=False) for name in ("advertiser", "auction")),
 )
 
-# Known but not read: a mapping may name them, so that one mapping serves every tool.
+# Names that a mapping may have although they are not read, so that one mapping works everywhere.
 UNREAD = ("session_id", "timestamp", "user")
 
 
-def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -> dict[str, str]:
-    """Return the mapping as a dict, or say which canonical names exist.
+def check_mapping(
+    columns: Mapping[str, str] | None, columns_to_read: Sequence[Column]
+) -> dict[str, str]:
+    """Return the mapping as a dict; raise if it maps a name that is not a canonical one.
 
     >>> check_mapping({"query": "search_term"}, SESSION_COLUMNS)
     {'query': 'search_term'}
     """
-    names = [column.name for column in wanted if not column.lenient]
+    names = [column.name for column in columns_to_read if not column.lenient]
     if columns is not None and not _maps_names(columns):
         raise SettingError(
             "columns", columns, "Reclick's names and yours: {'query': 'search_term'}", or_none=True
@@ -103,39 +105,42 @@ def _maps_names(columns: object) -> bool:
 
 
 def find_columns(
-    available: Sequence[str], wanted: Sequence[Column], mapping: Mapping[str, str], where: str
+    available: Sequence[str],
+    columns_to_read: Sequence[Column],
+    mapping: Mapping[str, str],
+    where: str,
 ) -> dict[str, str]:
-    """Return {canonical name: the source's name} of the wanted columns that the source has.
+    """Return {canonical name: the source's name} of the columns to read that the source has.
 
     >>> find_columns(["term", "ads", "clicks"], SESSION_COLUMNS, {"query": "term"}, "a.csv")
     {'query': 'term', 'ads': 'ads', 'clicks': 'clicks'}
     """
-    twice = {name for name, times in Counter(available).items() if times > 1}
-    there = set(available)
-    found = {}
-    for column in wanted:
+    repeated_names = {name for name, times in Counter(available).items() if times > 1}
+    available_names = set(available)
+    names = {}
+    for column in columns_to_read:
         name = mapping.get(column.name, column.name)
-        if column.lenient and (name in twice or name not in there):
+        if column.lenient and (name in repeated_names or name not in available_names):
             continue
-        if name in twice:
+        if name in repeated_names:
             raise LogError(f"{where} has two columns named {name}. Rename one of them.")
-        if name in there:
-            found[column.name] = name
+        if name in available_names:
+            names[column.name] = name
         elif column.required or column.name in mapping:
             raise LogError(*_explain_missing(column.name, name, available, where))
-    return found
+    return names
 
 
 def check_types(
-    schema: pa.Schema, wanted: Sequence[Column], names: Mapping[str, str], where: str
+    schema: pa.Schema, columns_to_read: Sequence[Column], names: Mapping[str, str], where: str
 ) -> None:
-    """Refuse a column whose Arrow type cannot hold what its canonical column holds."""
-    for column in wanted:
+    """Raise if the Arrow type of a column cannot hold the values of its canonical column."""
+    for column in columns_to_read:
         if column.name not in names or column.lenient:
             continue
-        got = schema.field(names[column.name]).type
-        if not ACCEPTS[column.kind](got):
-            raise LogError(*explain_type(column, where, str(got)))
+        arrow_type = schema.field(names[column.name]).type
+        if not ACCEPTS[column.kind](arrow_type):
+            raise LogError(*explain_type(column, where, str(arrow_type)))
 
 
 def explain_type(column: Column, where: str, got: str) -> tuple[Part, ...]:
@@ -144,24 +149,24 @@ def explain_type(column: Column, where: str, got: str) -> tuple[Part, ...]:
     return (f"{expected} Give the right column with ", name_column(column.name), ".")
 
 
-def is_text(got: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     """Whether every value is text or a whole-number id; also for dictionary-coded values."""
-    if kind_of.is_dictionary(got):
-        return is_text(got.value_type)
-    return bool(is_string(got) or kind_of.is_integer(got) or kind_of.is_null(got))
+    if kind_of.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(is_string(kind) or kind_of.is_integer(kind) or kind_of.is_null(kind))
 
 
-def is_string(got: pa.DataType) -> bool:
-    """Whether it is one of Arrow's three string types."""
+def is_string(kind: pa.DataType) -> bool:
+    """Whether a type is one of Arrow's three string types."""
     return bool(
-        kind_of.is_string(got) or kind_of.is_large_string(got) or kind_of.is_string_view(got)
+        kind_of.is_string(kind) or kind_of.is_large_string(kind) or kind_of.is_string_view(kind)
     )
 
 
-def is_list(got: pa.DataType) -> bool:
-    """Whether it is one of Arrow's five list types."""
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is one of Arrow's five list types."""
     return any(
-        check(got)
+        check(kind)
         for check in (
             kind_of.is_list,
             kind_of.is_large_list,
@@ -172,49 +177,51 @@ def is_list(got: pa.DataType) -> bool:
     )
 
 
-def is_ids(got: pa.DataType) -> bool:
+def is_ids(kind: pa.DataType) -> bool:
     """Whether every value is a list of ids."""
-    return bool(kind_of.is_null(got) or (is_list(got) and is_text(got.value_type)))
+    return bool(kind_of.is_null(kind) or (is_list(kind) and is_text(kind.value_type)))
 
 
-def is_positions(got: pa.DataType) -> bool:
-    """Whether every value is a list of whole numbers; a list that never held a value is one too."""
-    if kind_of.is_null(got):
+def is_positions(kind: pa.DataType) -> bool:
+    """Whether every value is a list of whole numbers; the type of empty lists is accepted too."""
+    if kind_of.is_null(kind):
         return True
     return bool(
-        is_list(got) and (kind_of.is_integer(got.value_type) or kind_of.is_null(got.value_type))
+        is_list(kind) and (kind_of.is_integer(kind.value_type) or kind_of.is_null(kind.value_type))
     )
 
 
-def is_numbers(got: pa.DataType) -> bool:
+def is_numbers(kind: pa.DataType) -> bool:
     """Whether every value is a list of numbers, or of true and false."""
-    if kind_of.is_null(got):
+    if kind_of.is_null(kind):
         return True
-    return bool(is_list(got) and (is_number(got.value_type) or kind_of.is_boolean(got.value_type)))
+    return bool(
+        is_list(kind) and (is_number(kind.value_type) or kind_of.is_boolean(kind.value_type))
+    )
 
 
-def is_number(got: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
     """Whether every value is a number."""
     return bool(
-        kind_of.is_integer(got)
-        or kind_of.is_floating(got)
-        or kind_of.is_decimal(got)
-        or kind_of.is_null(got)
+        kind_of.is_integer(kind)
+        or kind_of.is_floating(kind)
+        or kind_of.is_decimal(kind)
+        or kind_of.is_null(kind)
     )
 
 
-def is_time(got: pa.DataType) -> bool:
-    """Whether every value may be a time, as it is written."""
-    if kind_of.is_dictionary(got):
-        return is_time(got.value_type)
+def is_time(kind: pa.DataType) -> bool:
+    """Whether values of this type may be times: numbers, text, timestamps or dates."""
+    if kind_of.is_dictionary(kind):
+        return is_time(kind.value_type)
     return bool(
-        is_string(got) or is_number(got) or kind_of.is_timestamp(got) or kind_of.is_date(got)
+        is_string(kind) or is_number(kind) or kind_of.is_timestamp(kind) or kind_of.is_date(kind)
     )
 
 
-def is_flag(got: pa.DataType) -> bool:
-    """Whether every value says yes or no."""
-    return bool(kind_of.is_boolean(got) or is_number(got))
+def is_flag(kind: pa.DataType) -> bool:
+    """Whether every value is true, false or a number."""
+    return bool(kind_of.is_boolean(kind) or is_number(kind))
 
 
 ACCEPTS: dict[str, Callable[[Any], bool]] = {
@@ -253,7 +260,7 @@ def _explain_missing(
 
 
 def name_column(canonical: str) -> Argument:
-    """The argument that names the source's column for one of Reclick's."""
+    """The argument that maps a canonical column to a column of the source."""
     return Argument("columns", {canonical: ...})
 
 

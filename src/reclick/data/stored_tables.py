@@ -1,7 +1,7 @@
-"""Columns of tables that were read from a folder, checked before anything uses them as an index.
+"""Read and check columns of saved tables before they are used as indices.
 
-The hash of a folder protects from accidents, not from people: whoever changes a table can change
-its hash too. A compiled kernel does not check its indices, so they are checked here.
+The hash of a folder detects accidents, not tampering: whoever changes a table can change its hash
+too. A compiled kernel does not check its indices, so they are checked here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_numbers(
     high: float | None = None,
     finite: bool = True,
 ) -> npt.NDArray[Any]:
-    """A column of numbers without nulls, with as many rows, and within limits.
+    """Read a column of numbers without nulls; raise unless it has `length` rows, within limits.
 
     >>> read_numbers({"pairs": pa.table({"ad": [0, 7]})}, "pairs", "ad", low=0, high=5)
     Traceback (most recent call last):
@@ -62,7 +62,7 @@ most 5. Fit or count again, and save to a new folder.
 def read_codes(
     tables: Mapping[str, pa.Table], table: str, column: str, size: int, length: int | None = None
 ) -> Int32:
-    """A column of indices into `size` values."""
+    """Read a column of indices from 0 to `size` − 1."""
     codes = read_numbers(tables, table, column, length=length, low=0, high=size - 1)
     if codes.dtype.kind not in "iu":
         raise table_error(table, f"{column} has the type {codes.dtype}, expected whole numbers")
@@ -72,7 +72,7 @@ def read_codes(
 def read_strings(
     tables: Mapping[str, pa.Table], table: str, column: str, *, ascending: bool = False
 ) -> pa.LargeStringArray:
-    """A column of texts without nulls; `ascending` ones are distinct too."""
+    """Read a column of texts without nulls; with `ascending`, they must be sorted and distinct."""
     values = _find(tables, table, column)
     if not (kind_of.is_string(values.type) or kind_of.is_large_string(values.type)):
         raise table_error(table, f"{column} has the type {values.type}, expected text")
@@ -93,15 +93,15 @@ def read_strings(
 def read_lists(
     tables: Mapping[str, pa.Table], table: str, column: str, *, low: int, high: int | None = None
 ) -> tuple[Int64, npt.NDArray[Any]]:
-    """A column of lists of numbers: where each list starts, and the numbers.
+    """Read a column of lists of numbers: where each list starts, and the numbers.
 
-    With `high`, the numbers are indices, which are whole.
+    With `high`, the numbers are indices, which must be whole numbers.
     """
     values = _find(tables, table, column)
     if not (kind_of.is_list(values.type) or kind_of.is_large_list(values.type)):
         raise table_error(table, f"{column} has the type {values.type}, expected lists")
-    whole = high is not None
-    if values.null_count or (whole and not kind_of.is_integer(values.type.value_type)):
+    are_indices = high is not None
+    if values.null_count or (are_indices and not kind_of.is_integer(values.type.value_type)):
         raise table_error(table, f"{column} has nulls, or lists of other things than whole numbers")
     try:
         values.validate(full=True)
@@ -111,24 +111,24 @@ def read_lists(
     inner = {table: pa.table({column: values.flatten()})}
     numbers = read_numbers(inner, table, column, low=low, high=high)
     starts -= starts[0] if len(starts) else 0
-    return starts, numbers.astype(np.int32, copy=False) if whole else numbers
+    return starts, numbers.astype(np.int32, copy=False) if are_indices else numbers
 
 
 def to_lists(starts: Int64 | None, values: Any) -> pa.Array:
-    """Values as a column, of lists from each start to the next if there are starts."""
+    """Values as a column; with starts, as lists from each start to the next."""
     array = pa.array(values)
     return array if starts is None else pa.LargeListArray.from_arrays(pa.array(starts), array)
 
 
 def require_ascending(table: str, first: Int32, second: Int32) -> None:
-    """Refuse pairs of codes that are not sorted by the first, then by the second."""
+    """Raise unless pairs of codes are distinct and sorted by the first, then by the second."""
     if not is_ascending(read_only(first), read_only(second)):
         raise table_error(table, "its rows are not in order, or come twice")
 
 
 @kernel
 def is_ascending(first: Int32, second: Int32) -> Any:
-    """Whether pairs of codes are sorted by the first, then by the second, and none comes twice."""
+    """Whether pairs of codes are distinct and sorted by the first, then by the second."""
     ascending = True
     for i in range(1, len(first)):
         same = first[i] == first[i - 1]
@@ -137,7 +137,7 @@ def is_ascending(first: Int32, second: Int32) -> Any:
 
 
 def table_error(table: str, what: str) -> StoreError:
-    """The error of a table that cannot be as it was written."""
+    """The error for a damaged table."""
     advice = "Fit or count again, and save to a new folder."
     return StoreError(f"The table {table} is damaged: {what}. {advice}")
 

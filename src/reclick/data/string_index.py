@@ -1,7 +1,7 @@
 """Distinct byte strings and their codes: queries, ads, and click sequences as bytes.
 
-Hash tables are laid out in lines of the processor's cache: a visit costs one miss, and a line is
-searched without a branch.
+Hash tables are laid out in lines of the processor's cache: a lookup costs one cache miss, and a
+line is searched without branches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOOKUP_BLOCK = 128  # strings looked up together, so that their memory accesses 
 WORD_BYTES = 4
 HEADER_WORDS = 2  # before each string: its code and its size
 LINE_BYTES = 64
-SLOTS_PER_LINE = 4  # 8 bytes of key and 8 of what is stored with it
+SLOTS_PER_LINE = 4  # 8 bytes of key and 8 of value
 NO_BYTES: Bytes = read_only(np.zeros(0, np.uint8))
 
 
@@ -28,7 +28,7 @@ class Interner:
     """Gives every distinct string a code 0, 1, 2 … in the order of first appearance.
 
     A slot holds the hash of a string and its place in the arena, where the code and the size
-    stand before the bytes: a lookup visits two places in memory.
+    precede the bytes: a lookup reads two places in memory.
 
     >>> Interner().codes(pa.array(["b", "a", "b"]))
     array([0, 1, 0], dtype=int32)
@@ -52,13 +52,13 @@ class Interner:
         """
         offsets, data = read_only(offsets), read_only(data)
         codes = np.empty(len(offsets) - 1, np.int32)
-        done = 0
-        while done < len(codes):
-            # Room for this many, not for all, as most are known.
-            end = min(len(codes), done + max(4096, self.size // 16))
-            self._reserve(end - done, int(offsets[end] - offsets[done]) * width)
-            self._look_up(offsets[done : end + 1], width, data, codes[done:end], add=True)
-            done = end
+        start = 0
+        while start < len(codes):
+            # Reserve room for this many only: most strings are known already.
+            end = min(len(codes), start + max(4096, self.size // 16))
+            self._reserve(end - start, int(offsets[end] - offsets[start]) * width)
+            self._look_up(offsets[start : end + 1], width, data, codes[start:end], add=True)
+            start = end
         return codes
 
     def find(self, strings: pa.Array) -> Int32:
@@ -81,7 +81,7 @@ class Interner:
         )
 
     def slices(self) -> tuple[Int64, Bytes]:
-        """Every string by its code, as offsets and bytes of their own."""
+        """Every string by its code, as new arrays of offsets and bytes."""
         offsets = np.zeros(self.size + 1, np.int64)
         data = np.empty((self._end - HEADER_WORDS * self.size) * WORD_BYTES, np.uint8)
         _copy_strings(self._arena, self._arena.view(np.uint8), offsets, data)
@@ -139,14 +139,14 @@ def cache_aligned_table(slots: int) -> Int64:
     >>> cache_aligned_table(1024).ctypes.data % LINE_BYTES
     0
     """
-    spare = np.zeros(2 * slots + LINE_BYTES // 8, np.int64)
-    start = -spare.ctypes.data % LINE_BYTES // 8
-    return spare[start : start + 2 * slots].reshape(slots, 2)
+    buffer = np.zeros(2 * slots + LINE_BYTES // 8, np.int64)
+    start = -buffer.ctypes.data % LINE_BYTES // 8
+    return buffer[start : start + 2 * slots].reshape(slots, 2)
 
 
 @subkernel
 def find_in_line(keys: Int64, home: int, first: int, key: int) -> int:
-    """Where a key is in the line at `home`, whose first key was read; −1 when it is not there."""
+    """The index of a key in the line at `home`, whose first key is `first`; −1 if it is absent."""
     place = 0 if first == key else -1
     place = 1 if keys[home + 1] == key else place
     place = 2 if keys[home + 2] == key else place
@@ -187,8 +187,8 @@ def _look_up(
 ) -> tuple[int, int]:
     """Fill in the codes of strings, and return the new size and end.
 
-    A block at a time, so that cache misses overlap instead of queueing. hashes and places have room
-    for a block.
+    They are looked up in blocks, so that cache misses overlap. `hashes` and `places` are buffers of
+    the size of a block.
     """
     for first in range(0, len(codes), LOOKUP_BLOCK):
         block = len(codes) - first if len(codes) - first < LOOKUP_BLOCK else LOOKUP_BLOCK
@@ -212,9 +212,9 @@ def _look_up(
 def _guess(
     slots: Int64, arena: Int32, hashes: Int64, block: int, places: Int64, codes: Int32, first: int
 ) -> None:
-    """Where strings of a block of hashes probably stand in the arena, and their codes.
+    """Fill in the probable place in the arena of each string of a block, and its code.
 
-    EMPTY where the line that a hash belongs to does not have it.
+    Both are EMPTY if the hash is not in its line.
     """
     keys = slots[:, 0]
     mask = np.int64(len(slots) - 1) & -SLOTS_PER_LINE

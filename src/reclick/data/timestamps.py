@@ -15,8 +15,8 @@ from pyarrow import types as kind_of
 from reclick.data.schema import is_string
 
 TIME = pa.timestamp("us")  # always UTC
-FIRST_CLOCK_TIME = 10**14  # microseconds: smaller numbers (before March 1973) are only an order
-# The calendar has the years 1 to 9999, in microseconds; a time outside is none.
+FIRST_CLOCK_TIME = 10**14  # microseconds: smaller numbers (before March 1973) only give an order
+# The years 1 to 9999, in microseconds; a time outside of them becomes null.
 FIRST_TIME, LAST_TIME = -62_135_596_800_000_000, 253_402_300_799_999_999
 UNITS = {"s": 10**6, "ms": 1000}  # microseconds of the units that may overflow
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -45,7 +45,7 @@ def as_times(values: pa.Array) -> pa.Array:
 
 
 def clock_times(times: pa.Array) -> pa.Array:
-    """Return the times in milliseconds; null for those that are only an order (1, 2, 3 …)."""
+    """Return the times in milliseconds; null for numbers that only give an order (1, 2, 3 …)."""
     is_clock_time = pc.greater_equal(times.cast(pa.int64()), FIRST_CLOCK_TIME)
     return pc.if_else(is_clock_time, times, None).cast(pa.timestamp("ms"), safe=False)
 
@@ -54,7 +54,7 @@ def _from_timestamps(values: pa.Array) -> pa.Array:
     if kind_of.is_date(values.type):
         values = values.cast(pa.timestamp("ms"), safe=False)
     factor = UNITS.get(values.type.unit)
-    if factor is not None:  # a time that does not fit microseconds would become any other
+    if factor is not None:  # the cast would turn a time that does not fit microseconds into another
         values = _keep_between(values, FIRST_TIME // factor, LAST_TIME // factor)
     return _keep_years(values.cast(pa.timestamp("us", values.type.tz), safe=False).cast(TIME))
 
@@ -69,24 +69,24 @@ def _keep_between(times: pa.Array, low: int, high: int) -> pa.Array:
     ends = pc.min_max(numbers)
     if not ends["min"].is_valid or (ends["min"].as_py() >= low and ends["max"].as_py() <= high):
         return times  # as nearly always
-    between = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
-    return pc.if_else(between, times, None)
+    is_between = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
+    return pc.if_else(is_between, times, None)
 
 
 def _from_numbers(values: pa.Array) -> pa.Array:
     numbers = values.cast(pa.float64(), safe=False) if kind_of.is_decimal(values.type) else values
-    written: npt.NDArray[Any] = numbers.fill_null(0).to_numpy(zero_copy_only=False)
-    in_range = (written < 2**62) & (written > -(2**62))  # False for NaN
-    kind = np.int64 if written.dtype.kind in "iu" else np.float64
-    number = np.where(in_range, written, 0).astype(kind)
-    size = np.abs(number)
+    number_array: npt.NDArray[Any] = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+    in_range = (number_array < 2**62) & (number_array > -(2**62))  # False for NaN
+    kind = np.int64 if number_array.dtype.kind in "iu" else np.float64
+    finite_numbers = np.where(in_range, number_array, 0).astype(kind)
+    size = np.abs(finite_numbers)
     micros: npt.NDArray[Any] = np.select(
         [size < 10**11, size < 10**14, size < 10**17],
-        [number * 10**6, number * 1000, number],
-        number // 1000,
+        [finite_numbers * 10**6, finite_numbers * 1000, finite_numbers],
+        finite_numbers // 1000,
     )
-    no_time = np.asarray(values.is_null()) | ~in_range
-    return _keep_years(pa.array(micros.astype(np.int64), pa.int64(), mask=no_time).cast(TIME))
+    is_missing = np.asarray(values.is_null()) | ~in_range
+    return _keep_years(pa.array(micros.astype(np.int64), pa.int64(), mask=is_missing).cast(TIME))
 
 
 def _from_text(values: pa.Array) -> pa.Array:
@@ -99,7 +99,7 @@ def _from_text(values: pa.Array) -> pa.Array:
 
 
 def _parse_uniform(text: pa.Array) -> pa.Array | None:
-    """The times if all are numbers, or all ISO 8601 with a zone, or all without; else None."""
+    """Parse texts of one kind: all numbers, all ISO 8601 with a zone, or all without; else None."""
     first = pc.index(pc.is_valid(text), True).as_py()
     if first >= 0 and NUMBER.fullmatch(text[first].as_py()):
         try:
@@ -116,9 +116,11 @@ def _parse_uniform(text: pa.Array) -> pa.Array | None:
 
 
 def _parse_one_by_one(text: pa.Array) -> pa.Array:
-    coded = text.dictionary_encode()
-    micros = pa.array([_to_micros(each) for each in coded.dictionary.to_pylist()], pa.int64())
-    return micros.cast(TIME).take(coded.indices)
+    dictionary_array = text.dictionary_encode()
+    micros = pa.array(
+        [_to_micros(each) for each in dictionary_array.dictionary.to_pylist()], pa.int64()
+    )
+    return micros.cast(TIME).take(dictionary_array.indices)
 
 
 def _to_micros(text: str) -> int | None:

@@ -1,6 +1,6 @@
-"""Where logs are reduced to what models learn from, and where iterative fits run: the engines.
+"""Engines: they reduce logs to what models learn from, and run iterative fits.
 
-`as_counts` and `as_grouped` are the one place where a log becomes counts or grouped sessions.
+Logs become counts or grouped sessions only in `as_counts` and `as_grouped`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def as_engine(engine: Engine | None) -> Engine:
-    """The engine itself, or a `LocalEngine` where none is given."""
+    """Return the engine itself, or a `LocalEngine` if it is None."""
     if engine is None:
         return LocalEngine()
     if isinstance(engine, type) or not isinstance(engine, Engine):
@@ -56,7 +56,7 @@ def count(
 ) -> Counts:
     """Count a log in one pass.
 
-    `engine` is where: a `LocalEngine` (the default) holds the distinct pairs in memory, a
+    `engine` does the work: a `LocalEngine` (the default) holds the distinct pairs in memory, a
     `DuckDBEngine` spills them to disk.
 
     >>> count({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
@@ -72,7 +72,7 @@ def count(
 def as_counts(
     sessions: object, *, engine: Engine | None = None, progress: ProgressOption = None
 ) -> Counts:
-    """Counts as they are, or those of grouped sessions, of a folder of counts, or of a log."""
+    """Return counts unchanged, or those of grouped sessions, of a folder of counts or of a log."""
     if isinstance(sessions, Counts):
         return sessions
     if isinstance(sessions, GroupedSessions):
@@ -85,7 +85,7 @@ def as_counts(
 def as_grouped(
     sessions: object, *, engine: Engine | None = None, progress: ProgressOption = None
 ) -> GroupedSessions:
-    """Grouped sessions as they are, or those of a log.
+    """Return grouped sessions unchanged, or group a log.
 
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[2, 1], [], [2, 1]]}
     >>> as_grouped(log)
@@ -109,7 +109,7 @@ def as_grouped(
 
 
 class RecordedLog:
-    """Passes the batches of a log on to an engine, and remembers which log it was."""
+    """A log whose batches are recorded while an engine reads them."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -127,25 +127,25 @@ class RecordedLog:
         self._record = recorder.finish(self._log.name)
 
     def require_rows(self) -> None:
-        """As the log does."""
+        """Raise if the last pass found no good row."""
         self._log.require_rows()
 
     @property
     def frame(self) -> Any:
-        """The Spark DataFrame that the log is, if it is one."""
+        """The Spark DataFrame of the log; None if the log is not one."""
         return getattr(self._log, "frame", None)
 
     def to_frame_reader(self) -> Any:
-        """As the log does."""
+        """Return the function that reads a partition of the DataFrame."""
         return cast(Any, self._log).to_frame_reader()
 
     def split(self, n: int) -> list[Any] | None:
-        """The parts of the log, where it can be cut."""
+        """Split the log into parts; None if it cannot be split."""
         split = getattr(self._log, "split", None)
         return None if split is None else cast("list[Any] | None", split(n))
 
     def accept_parts(self, reports: Sequence[PartReport]) -> None:
-        """Take what tasks report of the parts as the record of a pass."""
+        """Record a pass from the reports that tasks made of the parts."""
         recorder = LogRecorder()
         for report in reports:
             recorder.merge(report.recorder)
@@ -156,7 +156,7 @@ class RecordedLog:
 
     @property
     def record(self) -> LogRecord:
-        """What is remembered of the log; a pass is made if the engine made none."""
+        """The record of the log; reads the log if the engine has not read all of it."""
         if self._record is None:
             for _ in self.batches():
                 pass
@@ -164,8 +164,8 @@ class RecordedLog:
 
 
 def open_log(sessions: object) -> Log:
-    """A log that passes the batches of another on, as it is; else what `as_log` opens."""
-    # By the class: a frame of Spark Connect has a column of any name as an attribute.
+    """Open a log. An object that passes on the batches of another log is returned unchanged."""
+    # The class is asked, as a DataFrame of Spark Connect has attributes of any name: its columns.
     has_batches = hasattr(type(sessions), "batches")
     if has_batches and isinstance(sessions, Log) and not isinstance(sessions, SessionLog):
         return sessions

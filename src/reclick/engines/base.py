@@ -1,4 +1,4 @@
-"""The contract of an engine: the same answers from every engine, wherever the data is."""
+"""The protocol of engines: every engine gives the same results, wherever the data is."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Log(Protocol):
         """The clean sessions in row order."""
 
     def require_rows(self) -> None:
-        """Raise when the last pass left no row."""
+        """Raise if the last pass found no good row."""
 
 
 class Additive(Protocol):
-    """What adds up over blocks: a monoid."""
+    """A result that can be summed over blocks."""
 
     def __add__(self, other: Self) -> Self: ...
 
@@ -41,16 +41,16 @@ SumT = TypeVar("SumT", bound=Additive)
 
 
 def as_it_is(block: BlockT) -> BlockT:
-    """For `prepare`: the same block, held where the engine reduces it."""
+    """Return the block itself: `prepare` with this only moves blocks to where they are reduced."""
     return block
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """Where logs are reduced, and where the blocks of an iterative fit are.
+    """Reduces logs, and holds the blocks of an iterative fit.
 
-    A step and its parameters must pickle: steps are functions of a module, with the parameters as
-    their first argument, so that an engine may run them in another process.
+    A step and its parameters must pickle, as an engine may run them in another process: steps are
+    functions of a module, with the parameters as their first argument.
     """
 
     def count(self, log: Log) -> Counts:
@@ -62,7 +62,7 @@ class Engine(Protocol):
     def prepare(
         self, function: Callable[[BlockT], NewBlockT], blocks: Sequence[BlockT]
     ) -> Sequence[NewBlockT]:
-        """function(block) of every block, to be reduced many times."""
+        """Apply a function to every block; the result is reduced many times."""
 
     def reduce(
         self,

@@ -1,8 +1,7 @@
-"""A log in buckets of queries, each in a file of a store: what is in memory are its totals.
+"""A log in buckets of queries, each in a file of a store: only its totals are in memory.
 
-A query is in the bucket of its hash, with its pairs and its sessions. The driver knows the totals
-of the log, and of each bucket how large it is. Ads are in many buckets; the driver gives them
-numbers.
+A query is in the bucket of its hash, with its pairs and its sessions. The driver has the totals of
+the log and the size of each bucket. An ad can be in several buckets; the driver numbers the ads.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ from reclick.engines.tasks import TaskEngine
 
 Result = TypeVar("Result")
 SumT = TypeVar("SumT", bound=Additive)
-OfBucket = Callable[[Store, int], Result]  # what a task does with a bucket
+OfBucket = Callable[[Store, int], Result]  # a function that a task applies to a bucket
 
 
 class BucketSize(NamedTuple):
-    """What the driver knows of a bucket that has queries."""
+    """The size of a bucket, which has at least one query."""
 
     queries: int
     pairs: int
-    distinct: int  # sessions; 0 where only counts are kept
-    longest: int  # page
+    distinct: int  # sessions; 0 if the bucket has counts only
+    longest: int  # ads of the longest page
 
 
 class AdTotals(NamedTuple):
-    """Of each ad: its impressions, its clicks, and the queries that it was shown for."""
+    """Totals per ad: impressions, clicks, and the number of queries that it was shown for."""
 
     impressions: Float64
     clicks: Float64
@@ -59,11 +58,11 @@ class AdTotals(NamedTuple):
 
     @classmethod
     def of(cls, counts: Counts) -> AdTotals:
-        """Those of the ads of some counts."""
-        size, shown = len(counts.ads), (counts.impressions > 0).astype(np.float64)
-        columns = (counts.impressions, counts.clicks, shown)
+        """Sum counts by ad."""
+        size, was_shown = len(counts.ads), (counts.impressions > 0).astype(np.float64)
+        columns = (counts.impressions, counts.clicks, was_shown)
         return cls(
-            *(np.bincount(counts.pair_ad, each, size).astype(np.float64) for each in columns)
+            *(np.bincount(counts.pair_ad, column, size).astype(np.float64) for column in columns)
         )
 
 
@@ -76,7 +75,7 @@ class LogAds(NamedTuple):
 
 @dataclass(frozen=True)
 class BucketedLog:
-    """The buckets of a log that have queries, and what is known of the whole log."""
+    """The buckets of a log that have queries, and the totals of the whole log."""
 
     store: Store
     head: Counts  # pooled
@@ -85,15 +84,15 @@ class BucketedLog:
     @property
     def size(self) -> LogSize:
         """The size of the log."""
-        return LogSize(self.head.total, max(each.longest for each in self.sizes.values()))
+        return LogSize(self.head.total, max(size.longest for size in self.sizes.values()))
 
     @property
     def distinct(self) -> int:
-        """The distinct sessions."""
-        return sum(each.distinct for each in self.sizes.values())
+        """The number of distinct sessions."""
+        return sum(size.distinct for size in self.sizes.values())
 
     def load(self, bucket: int) -> Counts | GroupedSessions:
-        """The counts or the sessions of a bucket. What holds for the log is the log's."""
+        """Load the counts or the sessions of a bucket, with the totals of the whole log."""
         data: Counts | GroupedSessions = self.store.load(_data_file(bucket))
         if isinstance(data, Counts):
             return self._complete(data)
@@ -105,12 +104,14 @@ class BucketedLog:
     def _complete(self, counts: Counts) -> Counts:
         outcomes = None
         if self.head.outcomes is not None:
-            own = counts.outcomes or unknown_outcomes(counts)
-            outcomes = OutcomeCounts(own.last, own.visits, self.head.outcomes.earlier)
+            bucket_outcomes = counts.outcomes or unknown_outcomes(counts)
+            outcomes = OutcomeCounts(
+                bucket_outcomes.last, bucket_outcomes.visits, self.head.outcomes.earlier
+            )
         return replace(counts, lengths=self.head.lengths, outcomes=outcomes)
 
     def empty_sessions(self) -> GroupedSessions:
-        """The sessions of a bucket without any query."""
+        """Return the sessions of a bucket without any query."""
         codes, numbers, starts = np.zeros(0, np.int32), np.zeros(0), np.zeros(1, np.int64)
         nothing = np.zeros((0, N_OUTCOMES))
         counts = Counts(
@@ -134,25 +135,25 @@ class BucketedLog:
         return GroupedSessions(self._complete(counts), block, self.size)
 
     def sample_queries(self, tasks: BucketTasks, n_sessions: int, ads: pa.Array) -> GroupedSessions:
-        """About so many distinct sessions, as `GroupedSessions.sample_queries` draws them.
+        """Draw about this many distinct sessions, as `GroupedSessions.sample_queries` does.
 
-        The ads have the numbers that they have among all `ads`.
+        Ads are numbered by their index in `ads`, which are all ads of the log.
         """
         share = n_sessions / max(self.distinct, 1)
-        found = tasks.each(partial(_draw_sessions, self, share), "queries drawn")
-        drawn = [found[bucket] for bucket in sorted(found)]
-        sample = join_groups([each.sessions for each in drawn], [])
+        sample_of_bucket = tasks.each(partial(_draw_sessions, self, share), "queries drawn")
+        samples = [sample_of_bucket[bucket] for bucket in sorted(sample_of_bucket)]
+        sample = join_groups([part.sessions for part in samples], [])
         counts, number = sample.counts, np.zeros(len(sample.counts.ads), np.int32)
-        for each in drawn:
-            code = pc.index_in(each.sessions.counts.ads, value_set=counts.ads)
-            number[code.to_numpy(zero_copy_only=False)] = each.ad_numbers
+        for part in samples:
+            code = pc.index_in(part.sessions.counts.ads, value_set=counts.ads)
+            number[code.to_numpy(zero_copy_only=False)] = part.ad_numbers
         numbered = replace(counts, ads=ads, pair_ad=number[counts.pair_ad])
         return replace(sample, counts=self._complete(numbered))
 
     # ads
 
     def number_ads(self) -> LogAds:
-        """Number the ads of all buckets in their order; leave each bucket the numbers of its own.
+        """Number the ads of all buckets in sorted order, and write each bucket's numbers.
 
         One bucket is read at a time.
         """
@@ -162,9 +163,10 @@ class BucketedLog:
             code = codes[bucket] = index.codes(self.store.load(_data_file(bucket), 1))
             if index.size > len(totals.clicks):
                 room = np.zeros(2 * index.size - len(totals.clicks))
-                totals = AdTotals(*(np.concatenate([each, room]) for each in totals))
-            for total, own in zip(totals, self.store.load(_data_file(bucket), 2), strict=True):
-                total[code] += own
+                totals = AdTotals(*(np.concatenate([column, room]) for column in totals))
+            bucket_totals = self.store.load(_data_file(bucket), 2)
+            for total, bucket_total in zip(totals, bucket_totals, strict=True):
+                total[code] += bucket_total
         strings = index.strings()
         order = pc.array_sort_indices(strings).to_numpy()
         number = np.empty(len(order), np.int32)
@@ -175,20 +177,21 @@ class BucketedLog:
         ads = strings.take(pa.array(order)).cast(pa.large_string())
         del strings
         pa.default_memory_pool().release_unused()
-        return LogAds(ads, AdTotals(*(each[: len(order)][order] for each in totals)))
+        return LogAds(ads, AdTotals(*(column[: len(order)][order] for column in totals)))
 
     def ad_numbers(self, bucket: int) -> Int32:
-        """The numbers of the ads of a bucket [ad of the bucket]."""
+        """Load the numbers of the ads of a bucket [ad of the bucket]."""
         numbers: Int32 = self.store.load(_ads_file(bucket))
         return numbers
 
     def add_by_ad(self, name: str, n_ads: int, columns: int) -> list[Float64]:
-        """The sums by ad over all buckets of what they left in files of this name."""
+        """Sum by ad, over all buckets, the columns that tasks wrote to files of this name."""
         totals = [np.zeros(n_ads) for _ in range(columns)]
         for bucket in self.sizes:
             numbers = self.ad_numbers(bucket)
-            for total, own in zip(totals, self.store.load(f"{name}-{bucket}"), strict=True):
-                total[numbers] += own
+            bucket_totals = self.store.load(f"{name}-{bucket}")
+            for total, bucket_total in zip(totals, bucket_totals, strict=True):
+                total[numbers] += bucket_total
             self.store.discard([f"{name}-{bucket}"])
         return totals
 
@@ -204,24 +207,27 @@ def _ads_file(bucket: int) -> str:
 def collect_buckets(
     engine: TaskEngine, log: Log, store: Store, buckets: int, *, counts_only: bool
 ) -> BucketedLog:
-    """Count or group a log, and leave each bucket in a file."""
-    read = count_part if counts_only else group_part
-    names, reports = engine.read_parts(read, log, store, buckets, "parts read")
+    """Count or group a log, and write each bucket to a file."""
+    read_part = count_part if counts_only else group_part
+    names, reports = engine.read_parts(read_part, log, store, buckets, "parts read")
     tasks = deal_buckets(dict.fromkeys(range(buckets), 1.0), engine.n_tasks)
     merge = merge_counts if counts_only else merge_groups
     function = partial(_merge_bucket, merge, names)
-    found = BucketTasks(engine, store, tasks).each(function, "buckets merged")
+    merged = BucketTasks(engine, store, tasks).each(function, "buckets merged")
     store.discard(names)
-    filled = {bucket: each for bucket, each in sorted(found.items()) if each is not None}
-    head = add_reports(Counts.sum([each[1] for each in filled.values()]), reports)
-    return BucketedLog(store, head, {bucket: each[0] for bucket, each in filled.items()})
+    parts = {bucket: part for bucket, part in sorted(merged.items()) if part is not None}
+    head = add_reports(Counts.sum([counts for _, counts in parts.values()]), reports)
+    return BucketedLog(store, head, {bucket: size for bucket, (size, _) in parts.items()})
 
 
 def split_counts(counts: Counts, store: Store, buckets: int) -> BucketedLog:
-    """The buckets of counts that are in memory."""
+    """Split counts in memory into buckets."""
     parts = counts.split(query_buckets(counts.queries, buckets), buckets)
-    filled = {bucket: part for bucket, part in enumerate(parts) if len(part.queries)}
-    sizes = {bucket: _store_bucket(store, part, bucket) for bucket, part in filled.items()}
+    sizes = {
+        bucket: _store_bucket(store, part, bucket)
+        for bucket, part in enumerate(parts)
+        if len(part.queries)
+    }
     return BucketedLog(store, replace(counts.pool(), logs=()), sizes)
 
 
@@ -231,7 +237,7 @@ def _merge_bucket(
     store: Store,
     bucket: int,
 ) -> tuple[BucketSize, Counts] | None:
-    """In a task: put a bucket together from all parts, unless it has no query."""
+    """Merge a bucket over all parts, in a task; None if it has no query."""
     data = merge(store, names, bucket)
     counts = data if isinstance(data, Counts) else data.counts
     if not len(counts.queries):
@@ -247,43 +253,43 @@ def _store_bucket(store: Store, data: Counts | GroupedSessions, bucket: int) -> 
 
 
 class DrawnSessions(NamedTuple):
-    """The sessions of the queries of a bucket that were drawn, and the log's numbers of its ads."""
+    """The sessions of a sample of a bucket's queries, and the numbers of its ads in the log."""
 
     sessions: GroupedSessions
     ad_numbers: Int32  # [ad]
 
 
 def _draw_sessions(log: BucketedLog, share: float, store: Store, bucket: int) -> DrawnSessions:
-    """In a task: the sessions of the queries that are drawn; all where the share is 1 or more."""
+    """Draw a share of the queries of a bucket, in a task; all if the share is 1 or more."""
     sessions: Any = log.load(bucket)
     sample: GroupedSessions = sessions.keep_queries(draw_queries(sessions.counts.queries, share))
-    used, code = np.unique(sample.counts.pair_ad, return_inverse=True)
-    ads = sample.counts.ads.take(pa.array(used))
+    ad_codes, code = np.unique(sample.counts.pair_ad, return_inverse=True)
+    ads = sample.counts.ads.take(pa.array(ad_codes))
     counts = replace(sample.counts, ads=ads, pair_ad=code.astype(np.int32))
-    return DrawnSessions(replace(sample, counts=counts), log.ad_numbers(bucket)[used])
+    return DrawnSessions(replace(sample, counts=counts), log.ad_numbers(bucket)[ad_codes])
 
 
 # ---- tasks of several buckets each
 
 
 def deal_buckets(sizes: Mapping[int, float], n_tasks: int) -> list[list[int]]:
-    """The buckets of each task, so that all tasks have about as much to do.
+    """Distribute buckets over tasks, so that all tasks have about as much to do.
 
     >>> deal_buckets({0: 5, 1: 3, 2: 2}, 2)
     [[0], [1, 2]]
     """
     tasks: list[list[int]] = [[] for _ in range(max(min(n_tasks, len(sizes)), 1))]
     loads = [(0.0, task) for task in range(len(tasks))]
-    for bucket in sorted(sizes, key=lambda each: (-sizes[each], each)):
+    for bucket in sorted(sizes, key=lambda bucket: (-sizes[bucket], bucket)):
         load, task = heapq.heappop(loads)
         tasks[task].append(bucket)
         heapq.heappush(loads, (load + sizes[bucket], task))
-    return [sorted(each) for each in tasks]
+    return [sorted(task_buckets) for task_buckets in tasks]
 
 
 @dataclass(frozen=True)
 class BucketTasks:
-    """Runs functions of buckets in tasks, each of which has several buckets."""
+    """Applies functions to buckets in tasks, each of which has several buckets."""
 
     engine: TaskEngine
     store: Store
@@ -291,24 +297,24 @@ class BucketTasks:
 
     @classmethod
     def of(cls, engine: TaskEngine, log: BucketedLog) -> BucketTasks:
-        """Those of the buckets of a log."""
-        loads = {bucket: float(each.pairs + each.distinct) for bucket, each in log.sizes.items()}
+        """Distribute the buckets of a log over the tasks of an engine."""
+        loads = {bucket: float(size.pairs + size.distinct) for bucket, size in log.sizes.items()}
         return cls(engine, log.store, deal_buckets(loads, engine.n_tasks))
 
     def buckets(self) -> Iterator[int]:
-        """All buckets."""
+        """Iterate over all buckets."""
         return (bucket for task in self.tasks for bucket in task)
 
     def each(self, function: OfBucket[Result], what: str) -> dict[int, Result]:
-        """function(store, bucket) of every bucket."""
+        """Return function(store, bucket) for every bucket."""
         task = partial(_run_each, function, self.store, self.tasks)
         results: dict[int, Result] = {}
-        for found in self.engine.run(task, len(self.tasks), what):
-            results |= found
+        for task_results in self.engine.run(task, len(self.tasks), what):
+            results |= task_results
         return results
 
     def add(self, function: OfBucket[SumT]) -> SumT:
-        """Σ function(store, bucket), added up in the order of the buckets of each task."""
+        """Return Σ function(store, bucket), summed in the order of the buckets of each task."""
         task = partial(_run_and_add, function, self.store, self.tasks)
         sums: list[SumT] = self.engine.run(task, len(self.tasks), "")
         return reduce(add, sums)

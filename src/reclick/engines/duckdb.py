@@ -1,8 +1,8 @@
-"""The engine that counts and groups in SQL, in memory that is limited: DuckDB spills to disk.
+"""The engine that counts and groups in SQL, in limited memory: DuckDB spills to disk.
 
 The statements are in duckdb.sql. The log is first written to a temporary Parquet file, as clean
 sessions. Results are arrays over temporary files, so the operating system may page them out: a log
-with more distinct pairs than memory can be counted.
+can be counted even if its distinct pairs do not fit in memory.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from reclick.runtime.outputs import scratch_folder
 from reclick.runtime.parallel import limit_threads, thread_limit
 from reclick.runtime.progress import report_progress
 
-RESULT_ROWS = 100_000  # in a batch of results
-STAGED_ROWS = 20_000  # in a row group, which a thread reads as a whole
+RESULT_ROWS = 100_000  # per batch of results
+STAGED_ROWS = 20_000  # per row group, which one thread reads
 STAGED_SCHEMA = pa.schema(
     {
         "session": pa.int64(),
@@ -44,7 +44,7 @@ STAGED_SCHEMA = pa.schema(
         "ads": pa.list_(pa.string()),
         "clicks": pa.list_(pa.int32()),
         "weight": pa.float64(),
-        "outcomes": pa.list_(pa.int8()),  # of each click; null where the log has none
+        "outcomes": pa.list_(pa.int8()),  # of each click; null if the log has none
     }
 )
 
@@ -52,9 +52,9 @@ STAGED_SCHEMA = pa.schema(
 class DuckDBEngine(LocalEngine):
     """Counts and groups with DuckDB in limited memory; EM iterates as in `LocalEngine`.
 
-    The counts and grouped sessions are the same as those of `LocalEngine`, if weights are whole
-    numbers to the last bit. `memory_limit` is how much DuckDB may use, such as "4GB" (None: four
-    fifths of the machine); what does not fit is spilled to a temporary folder (TMPDIR).
+    The counts and grouped sessions are the same as those of `LocalEngine`, to the last bit if
+    weights are whole numbers. `memory_limit` is how much memory DuckDB may use, such as "4GB"
+    (None: four fifths of the machine); what does not fit is spilled to a temporary folder (TMPDIR).
 
     >>> engine = DuckDBEngine(memory_limit="500MB", threads=1)
     >>> import reclick as rc
@@ -82,13 +82,13 @@ class DuckDBEngine(LocalEngine):
     @check_arguments
     def group(self, log: Log) -> GroupedSessions:
         """The distinct sessions of a log."""
-        with self._run(log, last="shown_pair") as database:
+        with self._run(log, last="session_pair") as database:
             counts = _read_counts(database)
             return GroupedSessions(counts, _read_block(database, counts))
 
     @contextmanager
     def _run(self, log: Log, *, last: str) -> Iterator[_Database]:
-        """A database with the tables of a log, up to and including the last one."""
+        """Yield a database with the tables of a log, up to and including `last`."""
         import duckdb
 
         with limit_threads(self.threads), scratch_folder() as folder:
@@ -162,23 +162,23 @@ class _Database:
         connection.execute(f"CREATE VIEW session AS FROM read_parquet('{staged}')")
 
     def create_tables(self, last: str) -> None:
-        """Run the statements up to and including that of the last table."""
+        """Run the statements up to and including that of the table `last`."""
         names = list(_statements())
         names = names[: names.index(last) + 1]
-        for done, name in enumerate(names, 1):
+        for n_tables, name in enumerate(names, 1):
             self._connection.execute(_statements()[name])
-            report_progress("tables", done, len(names))
+            report_progress("tables", n_tables, len(names))
 
     def arrays(self, query: str, *types: npt.DTypeLike) -> list[npt.NDArray[Any]]:
-        """The columns of a result, in its order."""
-        columns = [_FileArray(self._folder, each) for each in types]
+        """Return the columns of a result as arrays."""
+        columns = [_FileArray(self._folder, dtype) for dtype in types]
         for batch in self._batches(query):
             for column, values in zip(columns, batch.columns, strict=True):
                 column.append(values.to_numpy(zero_copy_only=False))
         return [column.finish() for column in columns]
 
     def strings(self, query: str) -> pa.LargeStringArray:
-        """The strings of a result with one column."""
+        """Return the strings of a result with one column."""
         sizes, data = _FileArray(self._folder, np.int32), _FileArray(self._folder, np.uint8)
         for batch in self._batches(query):
             strings = batch.column(0).cast(pa.large_string())
@@ -254,7 +254,7 @@ def _read_block(database: _Database, counts: Counts) -> QueryBlock:
         *(np.int32, np.int32, np.float64, np.int8),
     )
     (click,) = database.arrays("SELECT unnest(clicks) FROM distinct_session", np.int32)
-    (pair,) = database.arrays("FROM shown_pair", np.int32)
+    (pair,) = database.arrays("FROM session_pair", np.int32)
     page, clicks = starts_from_sizes(ads), starts_from_sizes(n_clicks)
-    known = outcome if outcome.any() else None
-    return QueryBlock(0, 0, counts.pair_query, pair, page, click, clicks, weight, known)
+    outcomes = outcome if outcome.any() else None
+    return QueryBlock(0, 0, counts.pair_query, pair, page, click, clicks, weight, outcomes)

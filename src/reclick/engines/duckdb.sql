@@ -1,7 +1,8 @@
 -- Counts and grouped sessions in SQL. The view `session` is the log: session (its number in the
--- log), query, ads, clicks (positions from 1, each once), weight, outcomes (of each click, 0 where
--- it is unknown; null where the log has none). Tables are created in order, so that the rowid of a query, an ad, a click sequence or a pair is its code in the canonical order.
--- A statement joins, groups or sorts, not two of them: so it needs little memory before it spills.
+-- log), query, ads, clicks (positions from 1, each once), weight, outcomes (of each click, 0 if it
+-- is unknown; null if the log has none). Tables are sorted, so that the rowid of a query, an ad, a
+-- click sequence or a pair is its code in the canonical order. Each statement does only one of
+-- joining, grouping and sorting, so it needs little memory before it spills.
 
 -- name: query
 CREATE TABLE query AS
@@ -93,20 +94,21 @@ DROP TABLE page;
 CREATE TABLE distinct_session AS FROM distinct_total ORDER BY query, first;
 DROP TABLE distinct_total;
 
--- name: shown
-CREATE TABLE shown AS
+-- name: session_impression
+CREATE TABLE session_impression AS
 WITH each AS (
     SELECT rowid AS session, query, unnest(ads) AS text, unnest(range(len(ads))) AS position
     FROM distinct_session
 )
 SELECT session, position, query, ad.rowid::INTEGER AS ad FROM each JOIN ad USING (text);
 
--- name: shown_unordered
-CREATE TABLE shown_unordered AS
-SELECT session, position, pair.rowid::INTEGER AS pair FROM shown JOIN pair USING (query, ad);
-DROP TABLE shown;
+-- name: session_pair_unordered
+CREATE TABLE session_pair_unordered AS
+SELECT session, position, pair.rowid::INTEGER AS pair
+FROM session_impression JOIN pair USING (query, ad);
+DROP TABLE session_impression;
 
--- name: shown_pair
-CREATE TABLE shown_pair AS
-SELECT pair FROM shown_unordered ORDER BY session, position;
-DROP TABLE shown_unordered;
+-- name: session_pair
+CREATE TABLE session_pair AS
+SELECT pair FROM session_pair_unordered ORDER BY session, position;
+DROP TABLE session_pair_unordered;

@@ -1,9 +1,9 @@
-"""Parquet files laid end to end as one: their row groups are copied as they are, never decoded.
+"""Concatenate Parquet files: their row groups are copied unchanged, without decoding.
 
-A Parquet file is its row groups, then a footer that says where their columns begin. So the bytes of
-the files are copied one after the other, and the footers are read, shifted and written as one. A
-footer is a struct in Thrift's compact protocol, which is read here field by field, whatever the
-fields are.
+A Parquet file consists of its row groups and a footer with the offsets of their columns. So the row
+groups of the files are copied one after the other, and the footers are merged into one with shifted
+offsets. A footer is a struct in Thrift's compact protocol, which is read here field by field,
+whatever the fields are.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ Struct = dict[int, Field]  # by field number
 def join_parquet(parts: Sequence[Path], target: Path) -> int:
     """Write files of one schema as one, in their order, and return the number of rows.
 
-    An empty part has no rows. Parts are removed as they are copied.
+    A part of 0 bytes has no rows. Each part is removed once it is copied.
     """
     schema, footer, groups, rows = None, None, [], 0
     with target.open("wb") as out:
         out.write(MAGIC)
-        for done, part in enumerate(parts, 1):
+        for n_copied, part in enumerate(parts, 1):
             if part.stat().st_size:
-                own = pq.read_schema(part)
-                schema = schema or own
-                if not own.equals(schema):
-                    raise LogError(describe_columns(schema, own))
-                read = _append(part, out)
-                footer = footer or read
-                groups += read[ROW_GROUPS].value[1]
-                rows += read[NUM_ROWS].value
+                part_schema = pq.read_schema(part)
+                schema = schema or part_schema
+                if not part_schema.equals(schema):
+                    raise LogError(describe_columns(schema, part_schema))
+                part_footer = _append(part, out)
+                footer = footer or part_footer
+                groups += part_footer[ROW_GROUPS].value[1]
+                rows += part_footer[NUM_ROWS].value
             part.unlink()
-            report_progress("parts written", done, len(parts))
+            report_progress("parts written", n_copied, len(parts))
         if footer is None:
             return 0
         for number, group in enumerate(groups):
@@ -77,18 +77,18 @@ def join_parquet(parts: Sequence[Path], target: Path) -> int:
 
 
 def _append(part: Path, out: BinaryIO) -> Struct:
-    """Copy the row groups of a file to the end of another; its footer, with their new places."""
+    """Append the row groups of a file to another, and return its footer with their new offsets."""
     with part.open("rb") as file:
         end = file.seek(-FOOTER_END.size, io.SEEK_END)
         size, _ = FOOTER_END.unpack(file.read())
         file.seek(end - size)
         footer = decode_struct(file.read(size))
         shift = out.tell() - len(MAGIC)
-        left = end - size - file.seek(len(MAGIC))
-        while left:
-            piece = file.read(min(left, COPY_BYTES))
+        n_remaining = end - size - file.seek(len(MAGIC))
+        while n_remaining:
+            piece = file.read(min(n_remaining, COPY_BYTES))
             out.write(piece)
-            left -= len(piece)
+            n_remaining -= len(piece)
     for group in footer[ROW_GROUPS].value[1]:
         _shift(group, (GROUP_OFFSET,), shift)
         for chunk in group[COLUMNS].value[1]:
@@ -98,7 +98,7 @@ def _append(part: Path, out: BinaryIO) -> Struct:
 
 
 def _shift(record: Struct, fields: Sequence[int], shift: int) -> None:
-    """Add to the offsets that a record has; 0 is no place but the lack of one."""
+    """Shift the offsets of a record, if it has them; 0 means that there is none."""
     for number in fields:
         if number in record and record[number].value:
             kind, value = record[number]
@@ -109,12 +109,12 @@ def _shift(record: Struct, fields: Sequence[int], shift: int) -> None:
 
 
 def decode_struct(content: bytes) -> Struct:
-    """A struct from its bytes."""
+    """Decode a struct."""
     return _Reader(content).read_struct()
 
 
 def encode_struct(record: Struct) -> bytes:
-    r"""A struct as bytes: what `decode_struct` was given.
+    r"""Encode a struct, as `decode_struct` reads it.
 
     >>> encode_struct(decode_struct(bytes([0x15, 4, 0x19, 0x28, 1, 65, 0, 0])))
     b'\x15\x04\x19(\x01A\x00\x00'

@@ -2,8 +2,8 @@
 
 A task counts or groups its part with the kernels of the local engine, and writes the result in
 buckets by the content hash of the query. Another task merges each bucket over all parts. So a query
-with its pairs and sessions is in one bucket, and what is left to do for the driver is to lay
-buckets side by side. Bad rows are dropped and reported by the tasks; the driver raises.
+is in one bucket with all its pairs and sessions, and the driver only has to concatenate the
+buckets. Tasks drop bad rows and report them; the driver raises the error, if any.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reclick.engines.local.grouper import Grouper
 from reclick.engines.store import Store
 from reclick.logs.session_log import ReadSummary
 
-MAX_DEALT_SESSIONS = 250_000  # of a log that only the driver can read, to a part
+MAX_DEALT_SESSIONS = 250_000  # per slice of a part that the driver wrote for the tasks
 
 
 class LogPart(Protocol):
@@ -39,13 +39,13 @@ class LogPart(Protocol):
 
     @property
     def summary(self) -> ReadSummary | None:
-        """What was read and dropped; None where the driver knows it already."""
+        """What was read and dropped; None if the driver has read the log itself."""
 
 
 class PartReport(NamedTuple):
-    """What the driver hears of a part."""
+    """What a task reports of its part to the driver."""
 
-    summary: Any  # a ReadSummary; None where the driver has read the log itself
+    summary: Any  # a ReadSummary; None if the driver has read the log itself
     recorder: LogRecorder
     lengths: Float64  # [page length, number of clicks] sessions
     earlier: Float64 | None  # [outcome] of clicks that were not the last
@@ -111,7 +111,7 @@ def add_reports(counts: Counts, reports: Sequence[PartReport]) -> Counts:
     lengths = np.zeros((1, 1))
     for report in reports:
         lengths = add_tables(lengths, report.lengths)
-    earlier = [each.earlier for each in reports if each.earlier is not None]
+    earlier = [report.earlier for report in reports if report.earlier is not None]
     outcomes = counts.outcomes
     if earlier:
         outcomes = outcomes or unknown_outcomes(counts)
@@ -150,32 +150,32 @@ def merge_groups(store: Store, names: Sequence[str], bucket: int) -> GroupedSess
 def join_groups(
     buckets: Sequence[GroupedSessions], reports: Sequence[PartReport]
 ) -> GroupedSessions:
-    """The distinct sessions of all buckets by query, each query's in their order."""
-    counts = join_counts([each.counts for each in buckets], reports)
-    query_maps = _codes_in(counts.queries, [each.counts.queries for each in buckets])
-    ad_maps = _codes_in(counts.ads, [each.counts.ads for each in buckets])
-    wanted = _keys(counts.pair_query, counts.pair_ad)
+    """Join the distinct sessions of all buckets by query; those of a query keep their order."""
+    counts = join_counts([bucket.counts for bucket in buckets], reports)
+    query_maps = _codes_in(counts.queries, [bucket.counts.queries for bucket in buckets])
+    ad_maps = _codes_in(counts.ads, [bucket.counts.ads for bucket in buckets])
+    pair_keys = _keys(counts.pair_query, counts.pair_ad)
     queries, pairs = [], []
-    for each, query, ad in zip(buckets, query_maps, ad_maps, strict=True):
+    for bucket, query, ad in zip(buckets, query_maps, ad_maps, strict=True):
         rows = np.searchsorted(
-            wanted, _keys(query[each.counts.pair_query], ad[each.counts.pair_ad])
+            pair_keys, _keys(query[bucket.counts.pair_query], ad[bucket.counts.pair_ad])
         )
-        pairs.append(rows.astype(np.int32)[each.whole.pair])
-        queries.append(query[each.whole.query])
+        pairs.append(rows.astype(np.int32)[bucket.whole.pair])
+        queries.append(query[bucket.whole.query])
     order = np.argsort(np.concatenate(queries), kind="stable")
-    blocks = [each.whole for each in buckets]
-    page = starts_from_sizes(np.concatenate([np.diff(each.page) for each in blocks]))
-    clicks = starts_from_sizes(np.concatenate([np.diff(each.clicks) for each in blocks]))
+    blocks = [bucket.whole for bucket in buckets]
+    page = starts_from_sizes(np.concatenate([np.diff(block.page) for block in blocks]))
+    clicks = starts_from_sizes(np.concatenate([np.diff(block.clicks) for block in blocks]))
     pair, page = take_runs(np.concatenate(pairs), page, order)
-    click, clicks = take_runs(np.concatenate([each.click for each in blocks]), clicks, order)
-    weight = np.concatenate([each.weight for each in blocks])[order]
+    click, clicks = take_runs(np.concatenate([block.click for block in blocks]), clicks, order)
+    weight = np.concatenate([block.weight for block in blocks])[order]
     outcome = None
-    if any(each.outcome is not None for each in blocks):
-        known = [
-            np.zeros(len(each), np.int8) if each.outcome is None else each.outcome
-            for each in blocks
+    if any(block.outcome is not None for block in blocks):
+        outcomes = [
+            np.zeros(len(block), np.int8) if block.outcome is None else block.outcome
+            for block in blocks
         ]
-        outcome = np.concatenate(known)[order]
+        outcome = np.concatenate(outcomes)[order]
     whole = QueryBlock(0, 0, counts.pair_query, pair, page, click, clicks, weight, outcome)
     return GroupedSessions(counts, whole)
 
@@ -210,7 +210,7 @@ def _select(batch: SessionBatch, rows: Int64) -> SessionBatch:
     if outcomes is not None:
         outcomes = ClickOutcomes(take_runs(outcomes.outcome, batch.clicks, rows)[0], None, None)
     weight: Any = batch.weight
-    some = replace(
+    selection = replace(
         batch,
         query=batch.query[rows],
         ad=ad,
@@ -220,14 +220,14 @@ def _select(batch: SessionBatch, rows: Int64) -> SessionBatch:
         weight=weight[rows],
         outcomes=outcomes,
     )
-    return some.compact()
+    return selection.compact()
 
 
 def _codes_in(values: pa.Array, arrays: Sequence[pa.Array]) -> list[Int32]:
-    """The place of each string among some that have them all, array by array."""
+    """The index in `values` of every string of some arrays, array by array."""
     codes = pc.index_in(pa.concat_arrays(arrays), value_set=values)
-    found = np.asarray(codes.to_numpy(zero_copy_only=False), np.int32)
-    return np.split(found, np.cumsum([len(each) for each in arrays])[:-1])
+    index = np.asarray(codes.to_numpy(zero_copy_only=False), np.int32)
+    return np.split(index, np.cumsum([len(array) for array in arrays])[:-1])
 
 
 def _keys(first: Int32, second: Int32) -> Int64:

@@ -1,4 +1,4 @@
-"""The engine of one big machine: the same parts as on a cluster, in processes."""
+"""The engine for one large machine: tasks as on a cluster, in processes of this machine."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from reclick.runtime.parallel import thread_limit
 from reclick.runtime.progress import report_progress
 
 Result = TypeVar("Result")
-ATTEMPTS = 3  # at a task whose process dies
+ATTEMPTS = 3  # to run a task whose process dies
 
 
 class PoolEngine(TaskEngine):
     """Counts, groups and fits in processes of this machine, one thread each.
 
-    `workers` is how many; None is one for each processor that this process may use. The answers
-    are those of `LocalEngine`. Worth it from about four processors: below that the threads of
-    `LocalEngine` do as well. Processes start at the first use and end with the engine, or at
-    `close()`. `folder` is where the files between them are, by default among the temporary ones.
+    `workers` is the number of processes; None means one per processor that this process may use.
+    The results are those of `LocalEngine`. It pays off from about four processors; with fewer, the
+    threads of `LocalEngine` are as fast. Processes start at the first use and end with the engine,
+    or at `close()`. They exchange files in `folder`, by default the system's temporary folder.
 
     >>> import reclick as rc
     >>> rc.PoolEngine(workers=2)
@@ -38,8 +38,8 @@ class PoolEngine(TaskEngine):
 
     @check_arguments
     def __init__(self, workers: int | None = None, *, folder: Location | None = None) -> None:
-        chosen = thread_limit() if workers is None else workers
-        self.workers = check_whole("workers", chosen, 1)
+        n_workers = thread_limit() if workers is None else workers
+        self.workers = check_whole("workers", n_workers, 1)
         self.n_tasks = self.buckets = self.workers
         self.folder = folder
         self._pool: ProcessPoolExecutor | None = None
@@ -48,16 +48,16 @@ class PoolEngine(TaskEngine):
         return f"PoolEngine(workers={self.workers})"
 
     def __getstate__(self) -> dict[str, Any]:
-        hidden = {"_pool": None}  # processes and their files stay here
-        return {name: value for name, value in vars(self).items() if name != "_store"} | hidden
+        state = {name: value for name, value in vars(self).items() if name != "_store"}
+        return state | {"_pool": None}  # processes and their files stay in this process
 
     def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
-        """Run tasks; one whose process dies is run again, at most three times in all."""
+        """Run tasks. A task whose process dies is run again, up to three times in total."""
         results: dict[int, Any] = {}
         for _ in range(ATTEMPTS):
-            waiting = [i for i in range(n) if i not in results]
+            numbers = [i for i in range(n) if i not in results]
             try:
-                self._run_some(task, waiting, results, n, what)
+                self._run_some(task, numbers, results, n, what)
             except BrokenProcessPool:
                 self._stop_pool()
                 continue
@@ -85,20 +85,20 @@ class PoolEngine(TaskEngine):
 
     def _start_pool(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            # A new process would run the caller's script again, to find what it defines: the
-            # tasks need nothing of it, so it is hidden while the processes start.
+            # A new process would run the caller's script again, for its definitions. The tasks
+            # need none of them, so the script is hidden while the processes start.
             main = sys.modules["__main__"]
             sys.modules["__main__"] = ModuleType("__main__")
             try:
                 pool = ProcessPoolExecutor(
                     self.workers, get_context("spawn"), _start_worker, (os.getpid(),)
                 )
-                started = [pool.submit(_wait) for _ in range(self.workers)]
+                futures = [pool.submit(_wait) for _ in range(self.workers)]
             finally:
                 sys.modules["__main__"] = main
             weakref.finalize(self, pool.shutdown, wait=False, cancel_futures=True)
-            for each in started:
-                each.result()
+            for future in futures:
+                future.result()
             self._pool = pool
         return self._pool
 
@@ -114,7 +114,7 @@ class PoolEngine(TaskEngine):
 
 
 def _start_worker(parent: int) -> None:
-    """Prepare a worker process: one thread, and what is imported is never collected."""
+    """Prepare a worker process: one thread, and no garbage collection of what is imported."""
     start_worker()
     import reclick.engines.parts  # noqa: F401
 
@@ -122,4 +122,4 @@ def _start_worker(parent: int) -> None:
 
 
 def _wait() -> None:
-    """Nothing: the first task of a process."""
+    """Do nothing: the first task of a process, which makes it start."""

@@ -1,4 +1,4 @@
-"""The engine of a Ray cluster: Ray runs the tasks of `engines.tasks`."""
+"""The engine for a Ray cluster: Ray runs the tasks of `engines.tasks`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ TASKS_PER_CORE = 2
 class RayEngine(TaskEngine):
     """Counts, groups and fits in the tasks of a Ray cluster, with the answers of `LocalEngine`.
 
-    Ray is used as `ray.init` has set it up, or started on this machine. `tasks` is how many tasks a
-    log and the blocks of a fit are divided among, by default two per core of the cluster; `buckets`
-    is how many parts the queries are merged in, by default as many. `folder` is one that all hosts
-    reach under the same path; one host needs none.
+    Ray is used as `ray.init` has set it up; if it is not set up, it is started on this machine.
+    `tasks` is the number of tasks that a log and the blocks of a fit are divided into, by default
+    two per core of the cluster; `buckets` is the number of buckets that the queries are merged in,
+    by default as many. `folder` is a folder that all hosts reach under the same path; a single host
+    needs none.
     """
 
     def __init__(
@@ -54,29 +55,29 @@ class RayEngine(TaskEngine):
         return f"RayEngine(tasks={self.n_tasks}, buckets={self.buckets})"
 
     def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
-        """Run tasks. Ray runs one whose process died again."""
+        """Run tasks. Ray runs a task again if its process died."""
         remote = self._ray.remote(num_cpus=1, max_retries=RETRIES)(_run_task)
         shared, driver = self._ray.put(task), describe_python()
         numbers = {remote.remote(shared, i, driver): i for i in range(n)}
-        waiting, results = list(numbers), {}
+        references, results = list(numbers), {}
         try:
-            while waiting:
-                ready, waiting = self._ray.wait(waiting)
-                for each in ready:
-                    results[numbers[each]] = self._ray.get(each)
+            while references:
+                ready, references = self._ray.wait(references)
+                for reference in ready:
+                    results[numbers[reference]] = self._ray.get(reference)
                 if what:
                     report_progress(what, len(results), n)
         except self._ray.exceptions.RayError as error:
             last = str(error).strip().splitlines()[-1]
             raise EngineError(f"Ray could not run the tasks: {last}") from error
         finally:
-            for each in waiting:
-                self._ray.cancel(each)
+            for reference in references:
+                self._ray.cancel(reference)
         return [raise_error(*results[i]) for i in range(n)]
 
 
 def _run_task(task: Task[Result], i: int, driver: str) -> Any:
-    """In a process of Ray: run a task, if this is the Python and the Reclick of the driver."""
+    """Run a task in a process of Ray, if its Python and Reclick have the versions of the driver."""
     start_worker()
     if describe_python() != driver:
         error = f"A host of Ray has {describe_python()}, and the driver has {driver}."

@@ -1,8 +1,8 @@
-"""The engine of a Spark cluster, through the DataFrame API alone, so that Spark Connect works too.
+"""The engine for a Spark cluster. It uses the DataFrame API only, so that Spark Connect works too.
 
 Spark runs the tasks of `engines.tasks`: a small DataFrame has a row per task, and `mapInArrow` runs
-it. A log of files is read by the tasks themselves; a log that is a DataFrame comes to them through
-Spark. What tasks leave for each other are files of a folder that all of them reach.
+the task. Tasks read a log of files themselves; a log that is a DataFrame comes to them through
+Spark. Tasks exchange files in a folder that all of them can reach.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import report_progress
 
 Result = TypeVar("Result")
-LARGE_RESULT = 1 << 20  # bytes: a larger one comes through a file
+LARGE_RESULT = 1 << 20  # bytes: a larger result is returned in a file
 RESULT_SCHEMA = "task long, result binary"
-DEFAULT_TASKS = 32  # where the session does not say how many cores it has
+DEFAULT_TASKS = 32  # if the session does not report its number of cores
 TASKS_PER_CORE = 2
 OLDEST = "4.0"
 LOOPBACK = "127.0.0.1"
@@ -54,9 +54,9 @@ LOCAL_SETTINGS = {
     "spark.driver.host": LOOPBACK,
 }
 DEFAULT_PORTS = {"spark": 7077, "sc": 15002}  # of masters, by scheme
-CONNECT_SECONDS = 10  # that a master has to answer
-MOST_OBJECTS = 20_000  # that a collection of garbage may look at
-MOST_LINES = 3  # of Spark's message in ours
+CONNECT_SECONDS = 10  # within which a master must answer
+MOST_OBJECTS = 20_000  # that garbage collection may have to scan
+MOST_LINES = 3  # of Spark's message that an error quotes
 CAUSE = "Caused by: "
 CANCELLED = "as part of cancellation of all jobs"
 
@@ -64,12 +64,13 @@ CANCELLED = "as part of cancellation of all jobs"
 class SparkEngine(TaskEngine):
     """Counts, groups and fits in the tasks of a Spark session, with the answers of `LocalEngine`.
 
-    `session` is a SparkSession, classic or Connect. `tasks` is how many tasks a log and the blocks
-    of a fit are divided among: by default two per core, where the session says how many it has,
-    else 32. `buckets` is how many parts the queries are merged in, by default as many as tasks.
-    `folder` is one that the driver and all executors reach under the same path; a local master
-    needs none.
-    Python and Reclick must be of the same versions on the executors, which the first task checks.
+    `session` is a SparkSession, classic or Connect. `tasks` is the number of tasks that a log and
+    the blocks of a fit are divided into: by default two per core if the session reports its cores,
+    else 32. `buckets` is the number of buckets that the queries are merged in, by default as many
+    as tasks. `folder` is a folder that the driver and all executors reach under the same path; a
+    local master needs none.
+    The executors must have the same versions of Python and Reclick as the driver, which the first
+    task checks.
     """
 
     @check_arguments
@@ -84,9 +85,9 @@ class SparkEngine(TaskEngine):
         import_extra("pyspark", "reclick[spark]")
         if not hasattr(session, "range") or not hasattr(session, "createDataFrame"):
             raise SettingError("session", session, "a SparkSession")
-        found = str(getattr(session, "version", OLDEST))
-        if int(found.split(".", maxsplit=1)[0]) < int(OLDEST.split(".", maxsplit=1)[0]):
-            raise EngineError(f"The session has Spark {found}: Reclick needs {OLDEST} or newer.")
+        version = str(getattr(session, "version", OLDEST))
+        if int(version.split(".", maxsplit=1)[0]) < int(OLDEST.split(".", maxsplit=1)[0]):
+            raise EngineError(f"The session has Spark {version}: Reclick needs {OLDEST} or newer.")
         self.session = session
         master = _get_conf(session, "spark.master")
         if folder is None and not master.startswith("local"):
@@ -107,7 +108,7 @@ class SparkEngine(TaskEngine):
         return f"SparkEngine(tasks={self.n_tasks}, buckets={self.buckets})"
 
     def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
-        """Run tasks. Spark runs a lost one again."""
+        """Run tasks. Spark runs a lost task again."""
         self.check_executors()
         if what:
             report_progress(what, 0, n)
@@ -127,7 +128,7 @@ class SparkEngine(TaskEngine):
         *,
         with_rows: bool = False,
     ) -> list[Result]:
-        """work(part, its number) of every part; the parts of a DataFrame are its partitions."""
+        """Return work(part, its number) for every part, or for every partition of a DataFrame."""
         frame = getattr(log, "frame", None)
         if frame is None:
             return super().run_parts(work, log, store, what, with_rows=with_rows)
@@ -143,42 +144,44 @@ class SparkEngine(TaskEngine):
         return [results[i] for i in sorted(results)]
 
     def _collect(self, frame: Any, function: Callable[[Any], Any], store: Store) -> dict[int, Any]:
-        """The results of tasks by their numbers; the first error of one is raised."""
+        """Return the results of tasks by number; raise the error of the first task that has one."""
         with _explain_spark_errors(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of PySpark, about the versions of others
+            warnings.simplefilter("ignore")  # PySpark warns about versions of other libraries
             table = frame.mapInArrow(function, RESULT_SCHEMA).toArrow()
         numbers, contents = (column.to_pylist() for column in table.columns)
-        found = parallel_map(functools.partial(_open_result, store), contents)
-        results = dict(zip(numbers, found, strict=True))
+        outcomes = parallel_map(functools.partial(_open_result, store), contents)
+        results = dict(zip(numbers, outcomes, strict=True))
         return {number: raise_error(*results[number]) for number in sorted(results)}
 
     def check_executors(self) -> None:
-        """Run a small task that compares versions and looks for the folder, once."""
+        """Run a small task, once, that compares versions and looks for the folder."""
         if self._is_checked:
             return
-        report_progress("executors checked", 0, None)  # a busy cluster may let it wait
+        report_progress("executors checked", 0, None)  # this may wait for a busy cluster
         store = self.store
         store.put("check", ["here"])
-        mine = describe_python()
+        driver_python = describe_python()
         frame = self.session.range(0, self.n_tasks, 1, self.n_tasks)
         probe = _make_probe(str(store.folder), store if is_uri(store.folder) else None)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                rows = frame.mapInArrow(probe, "host string, python string, found string").collect()
+                schema = "host string, python string, sees_folder string"
+                rows = frame.mapInArrow(probe, schema).collect()
         except Exception as error:
             raise EngineError(
                 "The executors cannot run Reclick's tasks: "
                 f"{_shorten(error)} Give them the same Python environment as the driver "
                 "(spark.pyspark.python, or an archive of it; see the how-to on Spark)."
             ) from error
-        for host, theirs, found in sorted({tuple(row) for row in rows}):
-            if theirs != mine:
+        for host, executor_python, sees_folder in sorted({tuple(row) for row in rows}):
+            if executor_python != driver_python:
                 raise EngineError(
-                    f"The executor {host} has {theirs}, and the driver has {mine}. They must be "
-                    "the same: ship the driver's environment to the executors."
+                    f"The executor {host} has {executor_python}, and the driver has "
+                    f"{driver_python}. They must be the same: ship the driver's environment to the "
+                    "executors."
                 )
-            if not found:
+            if not sees_folder:
                 raise EngineError(
                     f"The executor {host} does not see {store.folder}. Give as ",
                     Argument("folder", option="--shared-folder"),
@@ -189,10 +192,10 @@ class SparkEngine(TaskEngine):
 
 
 def open_session(master: str | None) -> Any:
-    """A Spark session: of this master, or the one that spark-submit or a notebook has made.
+    """Open a Spark session of this master, or get the session of spark-submit or a notebook.
 
-    A master on this machine is given a driver that listens to this machine only. Executors run the
-    Python of this process by its path, unless PYSPARK_PYTHON is another.
+    For a master on this machine, the driver listens to this machine only. Executors run the Python
+    interpreter of this process, by its path, unless PYSPARK_PYTHON names another.
     """
     builder: Any = import_extra("pyspark.sql", "reclick[spark]").SparkSession.builder
     if master is None:
@@ -210,7 +213,7 @@ def open_session(master: str | None) -> Any:
                 settings |= LOCAL_SETTINGS
             for name, value in settings.items():
                 builder = builder.config(name, value)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints what is raised anyway
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs errors that are raised anyway
     logging.getLogger().addFilter(_is_not_of_py4j)  # on Ctrl-C it uses the root logger
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -230,7 +233,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _require_master(master: str) -> list[str]:
-    """The hosts of a master's URL, of which one must answer: Spark would try for a minute."""
+    """Return the hosts of a master's URL. Raise if none answers: Spark would try for a minute."""
     scheme, _, rest = master.partition("://")
     if scheme not in DEFAULT_PORTS:
         return []
@@ -258,8 +261,8 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _open_result(store: Store, content: bytes) -> Any:
-    """What a task gave, from its row or from a file."""
-    result = unpack(memoryview(bytearray(content)))  # arrays may be changed, as those of files
+    """Load the result of a task, from its row or from a file."""
+    result = unpack(memoryview(bytearray(content)))  # a copy, as arrays must be writable
     if not isinstance(result, _InFile):
         return result
     try:
@@ -278,7 +281,7 @@ class _InFile:
 def _run_tasks(
     task: Task[Any], store: Store, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """In an executor: run the task of every row."""
+    """Run the task of every row, in an executor."""
     start_worker()
     for batch in batches:
         for i in batch.column(0).to_pylist():
@@ -292,7 +295,7 @@ def _run_partition(
     store: Store,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """In an executor: work on a partition of a DataFrame."""
+    """Work on a partition of a DataFrame, in an executor."""
     from pyspark import TaskContext
 
     start_worker()
@@ -316,7 +319,7 @@ def _as_row(i: int, result: Any, store: Store) -> pa.RecordBatch:
 
 
 def _freeze_objects() -> None:
-    """Exempt what a task has loaded for good from garbage collection.
+    """Exempt the modules that a task has loaded from garbage collection.
 
     PySpark collects garbage after every task, which takes 20 to 40 ms with all of numba in memory.
     """
@@ -326,7 +329,7 @@ def _freeze_objects() -> None:
 
 
 def _make_probe(folder: str, remote: Store | None) -> Callable[[Any], Any]:
-    """A function for executors that may have no Reclick: it is shipped whole."""
+    """Make a function that runs on executors without Reclick, as Spark ships all of its code."""
 
     def probe(batches: Any) -> Any:
         import platform as here
@@ -340,14 +343,14 @@ def _make_probe(folder: str, remote: Store | None) -> Callable[[Any], Any]:
         reclick = version("reclick") if find_spec("reclick") else "not installed"
         python = f"Python {here.python_version()} with Reclick {reclick}"
         for batch in batches:
-            found = [""] if remote is None and not (Path(folder) / "check").exists() else ["yes"]
+            sees_folder = "" if remote is None and not (Path(folder) / "check").exists() else "yes"
             if remote is not None and reclick != "not installed":
-                found = ["yes" if remote.load("check") else ""]
+                sees_folder = "yes" if remote.load("check") else ""
             n = len(batch)
-            columns = [[socket.gethostname()] * n, [python] * n, found * n]
+            columns = [[socket.gethostname()] * n, [python] * n, [sees_folder] * n]
             yield arrow.RecordBatch.from_arrays(
-                [arrow.array(each, arrow.string()) for each in columns],
-                names=["host", "python", "found"],
+                [arrow.array(column, arrow.string()) for column in columns],
+                names=["host", "python", "sees_folder"],
             )
 
     return probe
@@ -356,12 +359,12 @@ def _make_probe(folder: str, remote: Store | None) -> Callable[[Any], Any]:
 def _get_conf(session: Any, name: str) -> str:
     try:
         return str(session.conf.get(name, "") or "")
-    except Exception:  # of Connect, for what a server keeps to itself
+    except Exception:  # Connect raises where the server does not give a setting
         return ""
 
 
 def _count_tasks(session: Any, master: str) -> int:
-    """Two tasks per core, where the session says how many cores it has."""
+    """Return two tasks per core, or the default if the session does not report its cores."""
     local = re.fullmatch(r"local\[(\d+|\*)(?:,.*)?\]", master)
     if local:
         cores = os.cpu_count() or 1 if local[1] == "*" else int(local[1])
@@ -385,7 +388,7 @@ def _explain_spark_errors() -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.split(".")[0] not in {"pyspark", "py4j", "grpc"}:
             raise
-        if CANCELLED in str(error):  # by Ctrl-C, which PySpark may report so
+        if CANCELLED in str(error):  # PySpark may report Ctrl-C like this
             raise KeyboardInterrupt from error
         raise EngineError(
             f"Spark could not run the tasks: {_shorten(error)} The logs of the executors have "
@@ -394,10 +397,10 @@ def _explain_spark_errors() -> Iterator[None]:
 
 
 def _shorten(error: Exception) -> str:
-    """The lines of Spark's message that say something: a Python error, or what caused Java's."""
+    """Return the useful lines of Spark's message: a Python error, or the cause of a Java error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*:", line)]
-    python = [line for line in said if "pyspark" not in line.split(":")[0]]
+    error_lines = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*:", line)]
+    python_errors = [line for line in error_lines if "pyspark" not in line.split(":")[0]]
     causes = [line.removeprefix(CAUSE) for line in lines if line.startswith(CAUSE)]
-    text = " ".join(python[-1:] or causes[:1] or lines[:MOST_LINES])
+    text = " ".join(python_errors[-1:] or causes[:1] or lines[:MOST_LINES])
     return text if text.endswith(".") else f"{text}."

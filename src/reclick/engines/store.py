@@ -1,9 +1,10 @@
-"""Files between tasks: objects by name in a folder that every task of an engine reaches.
+"""Files that tasks exchange: objects by name, in a folder that every task of an engine can reach.
 
-An object is pickled with its arrays laid out beside, so that a task maps them into memory instead
-of copying them. A file is written beside and renamed, never changed. Unpickling can run code, so
-nothing is unpickled that this job has not written: a store has a secret key, which travels to the
-tasks with their functions and is in no file, and every object carries a hash with that key.
+An object is pickled, and its arrays follow the pickle, so that a task maps them into memory instead
+of copying them. A file is written under a temporary name and then renamed; it is never changed.
+Unpickling can run code, so only what this job has written is unpickled: a store has a secret key,
+which is sent to the tasks with their functions and is in no file, and every object has a hash
+(HMAC) with that key.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from reclick.runtime.parallel import parallel_map
 MAGIC = b"reclick1"
 HEAD = struct.Struct("<8s16sQQ")  # magic, hash, sizes of the file and of its table of contents
 KEY_BYTES, HASH_BYTES = 32, 16
-ALIGNMENT = 64  # of arrays, as NumPy and Arrow like it
-KEPT_OPEN = 64  # objects that a process keeps between tasks
+ALIGNMENT = 64  # of arrays, as NumPy and Arrow recommend
+CACHE_SIZE = 64  # objects that a process keeps between tasks
 
 
 Pieces = list[bytes | memoryview]  # of a packed object, one after another
 
 
 class Store:
-    """A folder of its own inside a shared one. It pickles, and any process can read and write it.
+    """A private folder inside a shared one. A pickled store can be used by any process.
 
     >>> store = Store.create(None)
     >>> store.put("greeting", ["hello"])
@@ -54,7 +55,7 @@ class Store:
 
     @classmethod
     def create(cls, shared: Location | None) -> Store:
-        """A new folder inside a shared one, or among the temporary files of this machine."""
+        """Create a folder inside a shared one, or in the temporary folder of this machine."""
         name = f"reclick-{uuid4().hex}"
         if shared is None:
             return cls(Path(tempfile.mkdtemp(prefix="reclick-", dir=temporary_folder())))
@@ -69,11 +70,11 @@ class Store:
         return cls(folder)
 
     def put(self, name: str, values: Sequence[object]) -> None:
-        """Write objects to a file, each to be read alone."""
+        """Write objects to a file; each of them can be loaded separately."""
         self.put_packed(name, [pack(value) for value in values])
 
     def put_packed(self, name: str, packed: Sequence[Pieces]) -> None:
-        """Write objects that are packed already."""
+        """Write objects that `pack` has packed."""
         sizes = struct.pack(f"<{len(packed)}Q", *map(packed_size, packed))
         contents = sizes + b"".join(parallel_map(self._hash_pieces, packed))
         start = _align(HEAD.size + len(contents))
@@ -88,23 +89,23 @@ class Store:
                     file.write(part)
 
     def load(self, name: str, item: int = 0) -> Any:
-        """An object of a file. Arrays are mapped from the file, and stay valid when it is gone."""
+        """Load an object of a file. Arrays are mapped, and stay valid if the file is removed."""
         return _unpack(*self._read(name, item))
 
     def keep(self, name: str, item: int = 0) -> Any:
-        """The same, kept by this process for its next tasks."""
+        """Load an object, and keep it in memory for the next tasks of this process."""
         key = f"{self.folder}/{name}#{item}"
         if key in _open_objects:
             _open_objects.move_to_end(key)
             return _open_objects[key]
         value = self.load(name, item)
         _open_objects[key] = value
-        while len(_open_objects) > KEPT_OPEN:
+        while len(_open_objects) > CACHE_SIZE:
             _open_objects.popitem(last=False)
         return value
 
     def _read(self, name: str, item: int) -> tuple[bytes, memoryview]:
-        """The pickle of an object, and what follows it, if this job has written them."""
+        """Read the pickle of an object and its arrays, and check that this job has written them."""
         path = self.folder / name
         try:
             with path.open("rb") as file:
@@ -130,13 +131,13 @@ class Store:
         if is_local:
             if file.seek(0, 2) != total:
                 raise ValueError("it is cut short")
-            # Private to this process: an array that was writable is so again, the file unchanged.
+            # A private mapping: arrays that were writable are writable again, but not the file.
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
             data = data[start : start + sizes[item]]
         else:
             file.seek(start)
             data = memoryview(bytearray(file.read(sizes[item])))
-        # What is unpickled is a copy made before its hash: the file may not change in between.
+        # The pickle is copied before it is hashed, as the file might change in between.
         size = _stream_end(data)
         stream, arrays = bytes(data[:size]), data[size:]
         place = 8 * count + HASH_BYTES * item
@@ -150,7 +151,7 @@ class Store:
         return self._hash_pieces(pieces)
 
     def _hash_pieces(self, pieces: Sequence[bytes | memoryview]) -> bytes:
-        # Most processors have instructions for SHA-256, and hash more than 1 GB/s with them.
+        # Most processors have instructions for SHA-256, which hash more than 1 GB/s.
         digest = hmac.new(self._key, digestmod="sha256")
         for piece in pieces:
             digest.update(piece)
@@ -172,93 +173,93 @@ class Store:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def remove_with(self, owner: object) -> None:
-        """Remove everything when an object goes, or when the process ends."""
+        """Remove everything when an object is garbage-collected, or when the process ends."""
         weakref.finalize(owner, self.remove)
 
 
 class BlockFile(NamedTuple):
-    """A file with a run of blocks, for one task."""
+    """A file with consecutive blocks, for one task."""
 
     name: str
     n_blocks: int
-    rows: Any  # of the log that the blocks have between them; None where they do not say
+    rows: Any  # of the log, from the first to the last block; None if blocks have no rows
 
 
 class StoredBlocks(Sequence[Any]):
-    """Blocks in files of a store. Reading them here loads them; tasks load them themselves."""
+    """Blocks in files of a store. Tasks load them from the files; indexing loads them here."""
 
     def __init__(self, store: Store, files: Sequence[BlockFile]) -> None:
         self.store, self.files = store, list(files)
-        weakref.finalize(self, store.discard, [each.name for each in files])
+        weakref.finalize(self, store.discard, [file.name for file in files])
 
     def __len__(self) -> int:
-        return sum(each.n_blocks for each in self.files)
+        return sum(file.n_blocks for file in self.files)
 
     def __iter__(self) -> Iterator[Any]:
-        for each in self.files:
-            yield from self.store.load(each.name)
+        for file in self.files:
+            yield from self.store.load(file.name)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         at = range(len(self))[index]
-        for each in self.files:
-            if at < each.n_blocks:
-                return self.store.load(each.name)[at]
-            at -= each.n_blocks
+        for file in self.files:
+            if at < file.n_blocks:
+                return self.store.load(file.name)[at]
+            at -= file.n_blocks
         raise IndexError(index)
 
 
 def write_blocks(store: Store, name: str, blocks: Sequence[Any]) -> BlockFile:
-    """Write a run of blocks to a file."""
+    """Write consecutive blocks to a file."""
     store.put(name, [list(blocks)])
     first, last = (getattr(blocks[i], "rows", None) for i in (0, -1))
     return BlockFile(name, len(blocks), None if first is None else first.up_to(last))
 
 
-_open_objects: OrderedDict[str, Any] = OrderedDict()  # of this process, the latest last
+_open_objects: OrderedDict[str, Any] = OrderedDict()  # of this process, the last used at the end
 
 
 def pack(value: object) -> Pieces:
-    """The pieces of a pickled object: a table of its arrays, the pickle, and the arrays."""
+    """Pickle an object, as pieces: a table of its arrays, the pickle, and the arrays."""
     buffers: list[memoryview] = []
     stream = pickle.dumps(value, protocol=5, buffer_callback=lambda b: buffers.append(b.raw()))
-    table = [len(stream), *(2 * len(each) + each.readonly for each in buffers)]
+    table = [len(stream), *(2 * len(buffer) + buffer.readonly for buffer in buffers)]
     head = struct.pack(f"<Q{len(table)}Q", len(table), *table)
     pieces: Pieces = []
-    every: Pieces = [head, stream, *buffers]
-    for piece in every:
+    contents: Pieces = [head, stream, *buffers]
+    for piece in contents:
         pieces += [piece, bytes(_align(len(piece)) - len(piece))]
     return pieces
 
 
 def _stream_end(data: memoryview) -> int:
-    """Where the pickle of an object ends, and its arrays begin."""
+    """Return where the pickle of an object ends and its arrays begin."""
     length, stream_size = struct.unpack_from("<QQ", data)
     return min(_align(8 + 8 * length) + _align(stream_size), len(data))
 
 
 def unpack(data: memoryview) -> Any:
-    """An object from its pieces, put together."""
+    """Unpickle an object from the concatenation of its pieces."""
     size = _stream_end(data)
     return _unpack(bytes(data[:size]), data[size:])
 
 
 def _unpack(stream: bytes, arrays: memoryview) -> Any:
     (length,) = struct.unpack_from("<Q", stream)
-    _, *coded = struct.unpack_from(f"<{length}Q", stream, 8)
+    _, *entries = struct.unpack_from(f"<{length}Q", stream, 8)
     at, buffers = 0, []
-    for each in coded:
-        size, read_only = each >> 1, bool(each & 1)
+    for entry in entries:
+        size, read_only = entry >> 1, bool(entry & 1)
         piece = arrays[at : at + size]
         buffers.append(piece.toreadonly() if read_only else piece)
         at += _align(size)
     start = _align(8 + 8 * length)
-    return pickle.loads(memoryview(stream)[start:], buffers=buffers)  # noqa: S301, see above
+    return pickle.loads(memoryview(stream)[start:], buffers=buffers)  # noqa: S301, see the module's docstring
 
 
 def packed_size(pieces: Pieces) -> int:
-    """The bytes of an object."""
+    """Return the size of a packed object in bytes."""
     return sum(map(len, pieces))
 
 

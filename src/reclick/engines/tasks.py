@@ -1,11 +1,10 @@
-"""An engine whose work is done by tasks in other processes: what pools and clusters share.
+"""The base of engines whose work is done by tasks in other processes: a pool or a cluster.
 
-A task is a function of its number. What it needs and what it leaves behind are files of a `Store`,
-so a task that is lost can be run again, anywhere, and gives the same. Counting and grouping are as
-in `engines.parts`. The blocks of an iterative fit stay in files, which tasks map into memory; in
-each round a task gets the parameters of its own blocks only, and returns the sums of each. Which
-blocks there are follows from the log alone, and the driver adds up their sums in their order: so
-all engines round alike.
+A task is a function of its number. Its inputs and outputs are files of a `Store`, so a lost task
+can be run again, anywhere, with the same result. Counting and grouping are in `engines.parts`. The
+blocks of an iterative fit stay in files, which tasks map into memory; in each iteration a task gets
+the parameters of its blocks only, and returns a sum per block. The blocks depend only on the log,
+and the driver adds up their sums in their order, so rounding is the same in all engines.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from reclick.runtime.progress import PROGRESS_VARIABLE, report_progress
 
 Result = TypeVar("Result")
 Task = Callable[[int], Result]
-SERIAL_PARTS = 8  # that a log is read in, so that one at a time is in memory
+SERIAL_PARTS = 8  # of a log, one of which is in memory at a time
 
 
 class TaskEngine(ABC):
@@ -62,21 +61,21 @@ class TaskEngine(ABC):
 
     buckets: int  # that counts and sessions are merged in
     n_tasks: int  # that a log or the blocks of a fit are divided among
-    folder: Location | None  # that all tasks reach; None is a temporary one of this machine
+    folder: Location | None  # that all tasks reach; None is the temporary folder of this machine
 
     @abstractmethod
     def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
-        """task(0) … task(n − 1), each in some other process; `what` is the stage, for progress."""
+        """Return [task(0), …, task(n − 1)], run in other processes; `what` names the progress."""
 
     @property
     def store(self) -> Store:
-        """The files of this engine's fits, which go with the engine."""
-        known: Store | None = getattr(self, "_store", None)
-        if known is None:
-            known = Store.create(self.folder)
-            known.remove_with(self)
-            self._store = known
-        return known
+        """The files of this engine's fits, which are removed with the engine."""
+        store: Store | None = getattr(self, "_store", None)
+        if store is None:
+            store = Store.create(self.folder)
+            store.remove_with(self)
+            self._store = store
+        return store
 
     def close(self) -> None:
         """Remove the files of this engine."""
@@ -92,8 +91,8 @@ class TaskEngine(ABC):
         with self.scratch() as store:
             what = "parts counted"
             names, reports = self.read_parts(count_part, log, store, self.buckets, what)
-            merged = self.run(partial(merge_counts, store, names), self.buckets, "buckets merged")
-            return join_counts(merged, reports)
+            buckets = self.run(partial(merge_counts, store, names), self.buckets, "buckets merged")
+            return join_counts(buckets, reports)
 
     @check_arguments
     def group(self, log: Log) -> GroupedSessions:
@@ -101,14 +100,14 @@ class TaskEngine(ABC):
         with self.scratch() as store:
             what = "parts grouped"
             names, reports = self.read_parts(group_part, log, store, self.buckets, what)
-            merged = self.run(partial(merge_groups, store, names), self.buckets, "buckets merged")
-            return join_groups(merged, reports)
+            buckets = self.run(partial(merge_groups, store, names), self.buckets, "buckets merged")
+            return join_groups(buckets, reports)
 
     def read_parts(
-        self, read: ReadPart, log: Log, store: Store, buckets: int, what: str
+        self, read_part: ReadPart, log: Log, store: Store, buckets: int, what: str
     ) -> tuple[list[str], list[PartReport]]:
-        """Read every part of a log into files by bucket; the files, and what the tasks report."""
-        work = partial(_read_part, read, store, buckets)
+        """Read every part of a log into files by bucket; return their names and the reports."""
+        work = partial(_read_part, read_part, store, buckets)
         reports = self.run_parts(work, log, store, what)
         self._accept(log, reports)
         return [f"part-{i}" for i in range(len(reports))], reports
@@ -122,7 +121,7 @@ class TaskEngine(ABC):
         *,
         with_rows: bool = False,
     ) -> list[Result]:
-        """work(part, its number) of every part of a log, in the log's order."""
+        """Return work(part, its number) for every part of a log, in order."""
         if getattr(log, "frame", None) is not None:
             raise LogError(
                 f"{log.name} is read by Spark's tasks only: give rc.SparkEngine(session) as ",
@@ -148,27 +147,27 @@ class TaskEngine(ABC):
 
     @staticmethod
     def _accept(log: Log, reports: Sequence[PartReport]) -> None:
-        """Let the log know what its parts were, as after a pass of its own."""
+        """Pass the reports of all parts to the log, as if it had been read here."""
         accept = getattr(log, "accept_parts", None)
         if accept is not None and all(report.summary is not None for report in reports):
             accept(reports)
             log.require_rows()
 
     def fold(self, function: Callable[[LogPart, int], Result], log: Log) -> list[Result]:
-        """function(part, number of good sessions before it) of every part of a log, in order."""
+        """Return function(part, number of good sessions before it) for every part, in order."""
         with self.scratch() as store:
             store.put("function", [function])
-            kept = self._known_rows(log)
-            if kept is None:
-                read = self.run_parts(_summarise_part, log, store, "parts read")
-                kept = [0 if each is None else each.kept for each in read]
-            work = partial(_fold_part, store, starts_from_sizes(kept).tolist())
-            done = self.run_parts(work, log, store, "parts done")
-            self._accept(log, [PartReport(summary, *NO_REPORT) for _, summary in done])
-            return [result for result, _ in done]
+            sizes = self._known_rows(log)
+            if sizes is None:
+                summaries = self.run_parts(_summarise_part, log, store, "parts read")
+                sizes = [0 if summary is None else summary.kept for summary in summaries]
+            work = partial(_fold_part, store, starts_from_sizes(sizes).tolist())
+            results = self.run_parts(work, log, store, "parts done")
+            self._accept(log, [PartReport(summary, *NO_REPORT) for _, summary in results])
+            return [result for result, _ in results]
 
     def _known_rows(self, log: Log) -> list[int] | None:
-        """The rows of each part, where they are known before it is read and none may be dropped."""
+        """Return the rows per part; None if they are unknown before reading, or may be dropped."""
         split = getattr(log, "split", None)
         if split is None or getattr(log, "on_error", "drop") != "raise":
             return None
@@ -194,20 +193,20 @@ class TaskEngine(ABC):
             )
             with atomic_file(target, overwrite=True) as temporary:
                 names = [store.folder / f"out-{i}.parquet" for i in range(len(summaries))]
-                written = join_parquet(names, temporary)
-                self._accept(log, [PartReport(each, *NO_REPORT) for each in summaries])
-            return written
+                n_rows = join_parquet(names, temporary)
+                self._accept(log, [PartReport(summary, *NO_REPORT) for summary in summaries])
+            return n_rows
 
     # ---- blocks
 
     def prepare(
         self, function: Callable[[BlockT], NewBlockT], blocks: Sequence[BlockT]
     ) -> Sequence[NewBlockT]:
-        """function(block) of every block, in files that tasks reach."""
-        stored = self._as_stored(blocks)
+        """Apply a function to every block; the results are in files that tasks reach."""
+        stored_blocks = self._as_stored(blocks)
         if function is as_it_is:
-            return stored
-        old = [each.name for each in stored.files]
+            return stored_blocks
+        old = [file.name for file in stored_blocks.files]
         new = _new_names("blocks", len(old))
         task = partial(_prepare_blocks, self.store, function, old, new)
         return StoredBlocks(self.store, self.run(task, len(old), "blocks prepared"))
@@ -218,14 +217,16 @@ class TaskEngine(ABC):
         parameters: ParametersT,
         blocks: Sequence[BlockT],
     ) -> SumT:
-        """Σ step(parameters, block), added up in the order of the blocks."""
+        """Return Σ step(parameters, block), summed in the order of the blocks."""
         if len(blocks) == 0:
             raise SettingError("blocks", blocks, "at least one block: an empty sum has no type")
-        stored = self._as_stored(blocks)
+        stored_blocks = self._as_stored(blocks)
         (name,) = _new_names("parameters", 1)
-        self.store.put(name, [_parameters_for(parameters, each.rows) for each in stored.files])
+        self.store.put(
+            name, [_parameters_for(parameters, file.rows) for file in stored_blocks.files]
+        )
         try:
-            files = [each.name for each in stored.files]
+            files = [file.name for file in stored_blocks.files]
             task = partial(_run_steps, self.store, step, name, files)
             sums: list[list[SumT]] = self.run(task, len(files), "")
             return reduce(add, chain.from_iterable(sums))
@@ -237,12 +238,12 @@ class TaskEngine(ABC):
             return blocks
         runs = _cut_runs(list(blocks), self.n_tasks)
         names = _new_names("blocks", len(runs))
-        files = [write_blocks(self.store, *each) for each in zip(names, runs, strict=True)]
+        files = [write_blocks(self.store, *run) for run in zip(names, runs, strict=True)]
         return StoredBlocks(self.store, files)
 
     @contextmanager
     def scratch(self) -> Iterator[Store]:
-        """A store for one job."""
+        """Yield a store for one job."""
         store = Store.create(self.folder)
         try:
             yield store
@@ -251,9 +252,9 @@ class TaskEngine(ABC):
 
 
 class SerialEngine(TaskEngine):
-    """Runs tasks in this process, one after another, with all its threads.
+    """Runs tasks in this process, one after another, each with all threads.
 
-    So a fit in buckets has one bucket at a time in memory.
+    With it, a fit in buckets has one bucket at a time in memory.
     """
 
     def __init__(self, folder: Location | None = None) -> None:
@@ -281,14 +282,14 @@ def _new_names(what: str, n: int) -> list[str]:
 
 
 def _cut_runs(blocks: list[Any], n: int) -> list[list[Any]]:
-    """Blocks in at most `n` runs of about as many each."""
+    """Divide blocks into at most `n` runs of about the same size."""
     n = min(n, len(blocks))
     edges = [i * len(blocks) // max(n, 1) for i in range(n + 1)]
     return [blocks[first:last] for first, last in pairwise(edges)]
 
 
 def _parameters_for(parameters: Any, rows: object) -> Any:
-    """The parameters of some blocks' rows, where they can be cut; else all."""
+    """Return the parameters of some rows, or all parameters if they cannot be divided."""
     cut = getattr(parameters, "for_block", None)
     return parameters if cut is None or rows is None else cut(rows)
 
@@ -300,8 +301,10 @@ def _work_on_part(work: Callable[[LogPart, int], Any], store: Store, i: int) -> 
     return work(store.load("parts", i), i)
 
 
-def _read_part(read: ReadPart, store: Store, buckets: int, part: LogPart, i: int) -> PartReport:
-    return read(part, f"part-{i}", store, buckets)
+def _read_part(
+    read_part: ReadPart, store: Store, buckets: int, part: LogPart, i: int
+) -> PartReport:
+    return read_part(part, f"part-{i}", store, buckets)
 
 
 def _summarise_part(part: LogPart, i: int) -> Any:
@@ -342,14 +345,14 @@ def _run_steps(
     files: Sequence[str],
     i: int,
 ) -> list[Any]:
-    """The sums of every block: only the driver adds them up, in the order of the blocks."""
-    now = store.load(parameters, i)
-    return [step(now, block) for block in store.keep(files[i])]
+    """Return the sum of every block: the driver adds them up, in the order of the blocks."""
+    values = store.load(parameters, i)
+    return [step(values, block) for block in store.keep(files[i])]
 
 
 @cache
 def start_worker() -> None:
-    """Once in a process of tasks: one thread, and no progress of its own."""
+    """Set up a process of tasks, once: one thread, and no display of progress."""
     os.environ[THREADS_VARIABLE] = "1"
     os.environ[PROGRESS_VARIABLE] = "0"
     pa.set_cpu_count(1)
@@ -357,12 +360,12 @@ def start_worker() -> None:
 
 
 def describe_python() -> str:
-    """The versions that must be the same in all processes."""
+    """Return the versions that must be the same in all processes."""
     return f"Python {platform.python_version()} with Reclick {version('reclick')}"
 
 
 def run_quietly(task: Task[Result], i: int) -> tuple[Result | None, ReclickError | None]:
-    """A task in one thread; an error of Reclick's own is a result, so that nobody tries again."""
+    """Run a task in one thread. An error of Reclick is returned, so that it is not retried."""
     try:
         with limit_threads(1):
             return task(i), None
@@ -371,7 +374,7 @@ def run_quietly(task: Task[Result], i: int) -> tuple[Result | None, ReclickError
 
 
 def raise_error(result: Result, error: ReclickError | None) -> Result:
-    """What `run_quietly` gave: its result, or its error raised here."""
+    """Return the result of `run_quietly`, or raise its error."""
     if error is not None:
         raise error
     return result

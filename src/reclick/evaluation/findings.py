@@ -1,4 +1,4 @@
-"""What an evaluation says to the person who decides: which model to use, which ads to change."""
+"""Findings of an evaluation for decisions: which model to use, and which ads to change."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ DECISIVE_METRICS = {
     "first_click_accuracy": True,
     "roc_auc": True,
 }
-N_ADS, N_WORDS = 20, 10  # listed of each
-MIN_IMPRESSIONS, MIN_CLICKS = 100, 20  # of a pair that is listed
-MIN_WORD_ADS = 10  # ads that have a listed word
+N_ADS, N_WORDS = 20, 10  # length of each list
+MIN_IMPRESSIONS, MIN_CLICKS = 100, 20  # of listed pairs
+MIN_WORD_ADS = 10  # ads with a listed word
 Z_SCORE = 1.959964  # of a 95 % interval
 ESTIMATES = ("attractiveness", "satisfaction")
 
 
-def recommend_model(scores: pa.Table, *, seen: Collection[str] = ()) -> str | None:
+def recommend_model(scores: pa.Table, *, in_sample_models: Collection[str] = ()) -> str | None:
     """The model with the best mean rank over the decisive metrics; None without any score.
 
-    A model without a value is last. Of models with the same mean rank, the first is recommended.
-    Models that have `seen` the test log are only recommended if there are no others.
+    A model without a value has the last rank. Among models with the same mean rank, the first is
+    recommended. Models fitted on the test log (`in_sample_models`) are recommended only if there
+    are no others.
     """
     names = scores["model"].unique().to_pylist()
-    total = dict.fromkeys([name for name in names if name not in seen] or names, 0.0)
+    total = dict.fromkeys([name for name in names if name not in in_sample_models] or names, 0.0)
     for metric, higher in DECISIVE_METRICS.items():
         rows = scores.filter(pc.equal(scores["metric"], metric)).to_pylist()
         values = {
@@ -53,12 +54,15 @@ def recommend_model(scores: pa.Table, *, seen: Collection[str] = ()) -> str | No
 
 
 def _rank(values: dict[str, float], model: str, higher: bool, last: int) -> float:
-    """How many models are better; half of those with the same value count."""
+    """The number of better models, plus half the number of those with the same value."""
     if model not in values or math.isnan(values[model]):
         return float(last)
-    sign, own = (-1 if higher else 1), values[model]
-    others = [value for name, value in values.items() if name != model]
-    return sum(0.5 if value == own else float(sign * value < sign * own) for value in others)
+    sign, value = (-1 if higher else 1), values[model]
+    other_values = [other_value for name, other_value in values.items() if name != model]
+    return sum(
+        0.5 if other_value == value else float(sign * other_value < sign * value)
+        for other_value in other_values
+    )
 
 
 def collect_findings(model: ClickModel | None, ads: pa.Table | None) -> dict[str, Any]:
@@ -78,7 +82,7 @@ def find_contrasts(
     """Pairs whose attractiveness and satisfaction disagree most: misleading ads, hidden gems.
 
     A misleading ad is among the more attractive half of the pairs shown often and among the less
-    satisfying half; a hidden gem is the opposite. First are those whose ranks differ most.
+    satisfying half; a hidden gem is the opposite. Pairs whose ranks differ most come first.
     """
     table = model.relevance()
     often = pc.and_(
@@ -88,10 +92,12 @@ def find_contrasts(
     table = table.filter(often)
     if len(table) < 2:
         return [], []
-    attractive, satisfying = (_relative_ranks(table[name].to_numpy()) for name in ESTIMATES)
-    order = np.argsort(satisfying - attractive, kind="stable")
-    misleading = order[(attractive[order] > 0.5) & (satisfying[order] < 0.5)][:N_ADS]
-    gems = order[::-1][(attractive[order] < 0.5)[::-1] & (satisfying[order] > 0.5)[::-1]][:N_ADS]
+    attractiveness, satisfaction = (_relative_ranks(table[name].to_numpy()) for name in ESTIMATES)
+    order = np.argsort(satisfaction - attractiveness, kind="stable")
+    misleading = order[(attractiveness[order] > 0.5) & (satisfaction[order] < 0.5)][:N_ADS]
+    gems = order[::-1][(attractiveness[order] < 0.5)[::-1] & (satisfaction[order] > 0.5)[::-1]][
+        :N_ADS
+    ]
     titles = {} if ads is None else {row["ad"]: row["title"] for row in ads.to_pylist()}
     return _list_ads(table, misleading, titles), _list_ads(table, gems, titles)
 
@@ -99,12 +105,12 @@ def find_contrasts(
 def _list_ads(table: pa.Table, rows: Int64, titles: dict[str, str]) -> list[dict[str, Any]]:
     ends = [f"{name}_{end}" for name in ESTIMATES for end in ("low", "high")]
     columns = ["query", "ad", *ESTIMATES, *ends, "impressions", "clicks"]
-    listed = table.select(columns).take(pa.array(rows)).to_pylist()
-    return [{**row, "title": titles.get(row["ad"]) or ""} for row in listed]
+    rows_of_ads = table.select(columns).take(pa.array(rows)).to_pylist()
+    return [{**row, "title": titles.get(row["ad"]) or ""} for row in rows_of_ads]
 
 
 def _relative_ranks(values: Float64) -> Float64:
-    """The rank of each value among all, from 0 to 1."""
+    """The rank of each value, scaled to 0 … 1."""
     ranks: Int64 = np.argsort(np.argsort(values, kind="stable"), kind="stable")
     return ranks / max(len(values) - 1, 1)
 
@@ -116,8 +122,8 @@ def estimate_word_effects(model: ClickModel, ads: pa.Table | None) -> list[dict[
     """The words with the largest and the smallest effect on attractiveness, over all queries.
 
     The effect of a word is Σ θ(q, d) / Σ mean θ of q over the impressions of the ads with the word:
-    1.2 is 20 % more attractive than the average ad of the same queries. θ is the model's, so that
-    positions do not count. The interval treats ads, not impressions, as independent.
+    1.2 means 20 % more attractive than the average ad of the same queries. θ is that of the model,
+    so that positions have no effect. The interval treats ads, not impressions, as independent.
     """
     if ads is None:
         return []
@@ -135,15 +141,15 @@ def estimate_word_effects(model: ClickModel, ads: pa.Table | None) -> list[dict[
     ]
     sizes = np.diff(text.offsets)
     pairs = np.unique(np.stack([np.repeat(np.arange(len(sizes)), sizes), text.token]), axis=1)
-    shown, observed, expected = (each[pairs[0]] for each in sums)
-    effects = _estimate_effects(shown, observed, expected, pairs[1])
+    impressions_of_ad, observed, expected = (sums_of_ads[pairs[0]] for sums_of_ads in sums)
+    effects = _estimate_effects(impressions_of_ad, observed, expected, pairs[1])
     effects = effects.append_column("word", text.vocabulary.take(effects["token"]))
     effects = effects.drop_columns(["token"]).sort_by([("effect", "descending")])
     if len(effects) > 2 * N_WORDS:
         last = effects.slice(len(effects) - N_WORDS)
         effects = pa.concat_tables([effects.slice(0, N_WORDS), last])
-    listed: list[dict[str, Any]] = effects.to_pylist()
-    return listed
+    rows: list[dict[str, Any]] = effects.to_pylist()
+    return rows
 
 
 def _expected_attractiveness(table: pa.Table) -> tuple[Float64, Float64, Float64]:
@@ -159,20 +165,25 @@ def _expected_attractiveness(table: pa.Table) -> tuple[Float64, Float64, Float64
 def _estimate_effects(
     impressions: Float64, observed: Float64, expected: Float64, token: Int64
 ) -> pa.Table:
-    """token, effect, low, high, impressions, ads: of the words that enough ads have.
+    """A table of token, effect, low, high, impressions and ads, for words that enough ads have.
 
-    The arguments have an element per ad and word of the ad.
+    The arguments have an element per word of each ad.
     """
     size = int(token.max(initial=-1)) + 1
-    shown = np.bincount(token, impressions, size)
+    word_impressions = np.bincount(token, impressions, size)
     n_ads = np.bincount(token, impressions > 0, size)
-    total, wanted = np.bincount(token, observed, size), np.bincount(token, expected, size)
+    word_observed, word_expected = (
+        np.bincount(token, observed, size),
+        np.bincount(token, expected, size),
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
-        effect = total / wanted
+        effect = word_observed / word_expected
         residual = observed - effect[token] * expected
-        error = np.sqrt(np.bincount(token, residual**2, size)) / total  # of the logarithm
-    known = (n_ads >= MIN_WORD_ADS) & (shown >= MIN_IMPRESSIONS) & (total > 0)
-    word = np.flatnonzero(known)
+        error = np.sqrt(np.bincount(token, residual**2, size)) / word_observed  # of the logarithm
+    has_support = (
+        (n_ads >= MIN_WORD_ADS) & (word_impressions >= MIN_IMPRESSIONS) & (word_observed > 0)
+    )
+    word = np.flatnonzero(has_support)
     spread = np.exp(Z_SCORE * error[word])
     return pa.table(
         {
@@ -180,7 +191,7 @@ def _estimate_effects(
             "effect": effect[word],
             "low": effect[word] / spread,
             "high": effect[word] * spread,
-            "impressions": shown[word],
+            "impressions": word_impressions[word],
             "ads": n_ads[word],
         }
     )

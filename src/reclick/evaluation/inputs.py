@@ -1,4 +1,4 @@
-"""The logs of an evaluation: each is read once, and recognised by its content in a later run."""
+"""The logs of an evaluation: each is read once, and identified by a hash of its content."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reclick.runtime.progress import rename_progress
 
 
 class _HashedLog:
-    """Passes the batches of a log on to an engine and hashes them on the way."""
+    """Passes the batches of a log on to an engine, and hashes them at the same time."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -43,7 +43,7 @@ class _HashedLog:
     def require_rows(self) -> None:
         self._log.require_rows()
 
-    # For an engine that reads the log in parts, in other processes: then nothing is hashed here.
+    # For engines that read parts of the log in other processes: then nothing is hashed here.
 
     @property
     def frame(self) -> Any:
@@ -60,50 +60,50 @@ class _HashedLog:
 
 
 class EvaluationLog:
-    """A log that one pass turns into counts, a fingerprint and, where needed, grouped sessions."""
+    """A log that is read once for its counts, its fingerprint and, if needed, grouped sessions."""
 
     def __init__(
         self, source: object, ads: object, title: str, engine: Engine, *, grouped: bool = False
     ) -> None:
         self.log: SessionLog = as_log(source, ads=ads)
-        self._hashed = _HashedLog(self.log)
+        self._hashed_log = _HashedLog(self.log)
         self._title = title
         self._engine = engine
-        self._grouped = grouped
+        self._needs_groups = grouped
 
     @cached_property
     def groups(self) -> GroupedSessions:
-        """The distinct sessions, for models that need more than counts."""
+        """The grouped sessions, for models that need more than counts."""
         with rename_progress(f"Reading {self._title}"):
-            return as_grouped(self._hashed, engine=self._engine)
+            return as_grouped(self._hashed_log, engine=self._engine)
 
     @cached_property
     def counts(self) -> Counts:
-        """The counts."""
-        if self._grouped:
+        """The counts of the log."""
+        if self._needs_groups:
             return self.groups.counts
         with rename_progress(f"Reading {self._title}"):
-            return as_counts(self._hashed, engine=self._engine)
+            return as_counts(self._hashed_log, engine=self._engine)
 
     def get_data(self, kind: str) -> Counts | GroupedSessions | SessionLog:
-        """What a model is fitted to that learns from this `kind` (`ClickModel.learns_from`)."""
+        """The data for models that learn from this `kind` (`ClickModel.learns_from`)."""
         if kind == "log":
             return self.log
         return self.counts if kind == "counts" else self.groups
 
     @property
     def record(self) -> LogRecord:
-        """What is remembered of the log, to recognise its sessions elsewhere."""
+        """The record of the log, by which its sessions are recognised in other logs."""
         return self.counts.logs[0]
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the sessions: in their order, or in any where tasks have read them."""
-        if self._hashed.fingerprint is None:
+        """A hash of the sessions; if tasks of an engine read them, their order has no effect."""
+        if self._hashed_log.fingerprint is None:
             _ = self.counts
-        if self._hashed.fingerprint is None:
+        if self._hashed_log.fingerprint is None:
             return _counts_fingerprint(self.counts)
-        return str(self._hashed.fingerprint)
+        return str(self._hashed_log.fingerprint)
 
     def describe(self) -> dict[str, Any]:
         """The name, the sessions and the dropped rows, for the report."""
@@ -116,7 +116,7 @@ class EvaluationLog:
 
 
 class EvaluationInputs(NamedTuple):
-    """What models are fitted and scored on."""
+    """The data that models are fitted to and scored on."""
 
     test: EvaluationLog
     train: EvaluationLog | None
@@ -131,7 +131,7 @@ class EvaluationInputs(NamedTuple):
         return {name: log for name, log in logs.items() if log is not None}
 
     def key(self, *names: str) -> dict[str, str | None]:
-        """The fingerprints of some of the logs, and of the text of the ads."""
+        """The fingerprints of the named logs and of the ad texts."""
         logs = self.logs
         return {
             **{name: logs[name].fingerprint if name in logs else None for name in names},
@@ -149,7 +149,7 @@ def open_inputs(
     models: Sequence[ClickModel],
     engine: Engine | None,
 ) -> EvaluationInputs:
-    """Open the logs, the text of the ads and the labels; errors in them come before any fit."""
+    """Open the logs, the text of the ads and the labels; raises their errors before any fit."""
     if test is None:
         raise SettingError("test", test, "a log to score the models on")
     engine = as_engine(engine)
@@ -167,11 +167,11 @@ def open_inputs(
     )
 
 
-def require_train(unfitted: Sequence[str], train: object) -> None:
-    """Refuse models that are not fitted where there is no log to fit them on."""
-    if unfitted and train is None:
+def require_train(names: Sequence[str], train: object) -> None:
+    """Raise if there are models to fit but no training log."""
+    if names and train is None:
         raise UsageError(
-            f"{', '.join(unfitted)} not fitted yet. Give ",
+            f"{', '.join(names)} not fitted yet. Give ",
             Argument("train", ...),
             ", a log to fit them on, or models that are fitted.",
         )
@@ -180,46 +180,46 @@ def require_train(unfitted: Sequence[str], train: object) -> None:
 class Leakage(NamedTuple):
     """Test sessions that models were fitted on."""
 
-    shares: dict[str, float]  # of the test sessions, by model; only models that were
+    shares: dict[str, float]  # model → share of the test sessions that it was fitted on
     warnings: list[str]
 
 
 def find_leakage(
     models: Mapping[str, ClickModel], inputs: EvaluationInputs, *, in_sample: bool
 ) -> Leakage:
-    """Which models are fitted on test sessions, or will be.
+    """Find models that are fitted on test sessions, or will be.
 
-    Training = test is refused, unless `in_sample`.
+    Raises if the training log has all test sessions, unless `in_sample`.
     """
     test = inputs.test.record
     shares: dict[str, float] = {}
     warnings: list[str] = []
     new = [name for name, model in models.items() if not model.fitted]
     train = see_logs([inputs.train.record] if inputs.train and new else [], "fit")
-    for seen, share in find_overlaps(test, train):
+    for seen_log, share in find_overlaps(test, train):
         if share > 0.995 and not in_sample:
             raise SeenLogError(
-                f"All test sessions are in the training log ({seen.log.name}), so the scores would "
-                "be too good. Give another log to test on, or, to score on the training sessions "
-                "all the same, ",
+                f"All test sessions are in the training log ({seen_log.log.name}), so the scores "
+                "would be too good. Give another log to test on, or, to score on the training "
+                "sessions all the same, ",
                 Argument("in_sample", True),
                 ".",
             )
         shares |= dict.fromkeys(new, share)
-        warnings.append(_describe_leakage(new, [(seen, share)]))
+        warnings.append(_describe_leakage(new, [(seen_log, share)]))
     for name, model in models.items():
-        found = find_overlaps(test, model.provenance_) if model.fitted else []
-        if found:
-            shares[name] = min(1.0, sum(share for _, share in found))
-            warnings.append(_describe_leakage([name], found))
+        overlaps = find_overlaps(test, model.provenance_) if model.fitted else []
+        if overlaps:
+            shares[name] = min(1.0, sum(share for _, share in overlaps))
+            warnings.append(_describe_leakage([name], overlaps))
     return Leakage(shares, warnings)
 
 
-def _describe_leakage(names: list[str], found: list[tuple[SeenLog, float]]) -> str:
+def _describe_leakage(names: list[str], overlaps: list[tuple[SeenLog, float]]) -> str:
     verb = "were" if len(names) > 1 else "was"
-    total = min(1.0, sum(share for _, share in found))
-    largest = max(found, key=lambda each: each[1])[0]
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    total = min(1.0, sum(share for _, share in overlaps))
+    largest = max(overlaps, key=lambda overlap: overlap[1])[0]
+    more = f" and {len(overlaps) - 1} more" if len(overlaps) > 1 else ""
     return (
         f"{', '.join(names)} {verb} fitted on {describe_share(total)} the test sessions: those in "
         f"{largest}{more}. Such scores are too good: they say nothing about new sessions."
@@ -230,8 +230,8 @@ def _open_labels(labels: object) -> pa.Table | None:
     """The checked labels; a pair that occurs twice becomes one pair with the mean label."""
     if labels is None:
         return None
-    grouped = read_labels(labels).group_by(["query", "ad"], use_threads=False)
-    return grouped.aggregate([("relevance", "mean")]).rename_columns(["query", "ad", "relevance"])
+    groups = read_labels(labels).group_by(["query", "ad"], use_threads=False)
+    return groups.aggregate([("relevance", "mean")]).rename_columns(["query", "ad", "relevance"])
 
 
 def _hash_batch(digest: Any, batch: SessionBatch) -> None:
@@ -246,7 +246,7 @@ def _hash_batch(digest: Any, batch: SessionBatch) -> None:
 
 
 def _counts_fingerprint(counts: Counts) -> str:
-    """A hash of the sessions that were counted, and of what followed their clicks."""
+    """A hash of the counted sessions and of the outcomes of their clicks."""
     (record,) = counts.logs
     digest = hashlib.sha256(repr(sorted(record.to_dict().items(), key=str)).encode())
     if counts.outcomes is not None:

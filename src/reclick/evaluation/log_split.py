@@ -33,7 +33,7 @@ GIVE_CUTS = ("Give ", Argument("cuts", ...), ": where train starts, and where te
 
 
 class Split(NamedTuple):
-    """The parts of a log, each in a file of its own; there may be no history."""
+    """The parts of a log, each in a separate file; the history may be missing."""
 
     history: SessionLog | None
     train: SessionLog
@@ -54,10 +54,10 @@ def split(
     """Write history.parquet, train.parquet and test.parquet to a folder, and open them.
 
     `by` is a column of times, of numbers that grow with time, or of the words "history", "train"
-    and "test". `cuts` are where train and test start. Without them, test is the last seven days,
+    and "test". `cuts` are the starts of train and test. Without them, test is the last seven days,
     train the seven days before, and history all earlier days. Test includes queries that are not in
-    train. The log may be larger than memory. The files appear together when all are complete, and
-    replace no file that Reclick did not write, unless `overwrite`.
+    train. The log may be larger than memory. The files appear together when all are complete; files
+    that Reclick did not write are replaced only with `overwrite`.
 
     >>> import tempfile
     >>> log = {"query": ["a", "b"], "ads": [["x"], ["y"]], "clicks": [[1], []]}
@@ -95,7 +95,7 @@ def split(
 def _write_parts(
     log: SessionLog, by: str, assign_parts: Callable[[pa.Array], Int64], paths: list[Path]
 ) -> list[int]:
-    """Write each session to the file of its part; returns the number of sessions of each."""
+    """Write each session to the file of its part; returns the number of sessions per part."""
     with ExitStack() as stack:
         writers: dict[int, pq.ParquetWriter] = {}
         sizes = [0] * len(PART_NAMES)
@@ -114,9 +114,9 @@ def _write_parts(
 def _split_column(batch: SessionBatch, by: str, log: SessionLog) -> pa.Array:
     rows = batch.rows
     if rows is None or by not in rows.schema.names:
-        known = "" if rows is None else f" It has {', '.join(rows.schema.names)}."
+        columns_text = "" if rows is None else f" It has {', '.join(rows.schema.names)}."
         raise LogError(
-            f"{log.name}: no column {by!r} to split by.{known} Name the column with ",
+            f"{log.name}: no column {by!r} to split by.{columns_text} Name the column with ",
             Argument("by", ...),
             ".",
         )
@@ -132,7 +132,7 @@ def _split_column(batch: SessionBatch, by: str, log: SessionLog) -> pa.Array:
 def _part_assigner(
     log: SessionLog, by: str, cuts: Sequence[Cut] | None
 ) -> Callable[[pa.Array], Int64]:
-    """A function from a batch's column to an index into PART_NAMES [session]."""
+    """A function that maps the column of a batch to indices into PART_NAMES [session]."""
     first = _split_column(next(iter(log.batches(with_rows=True))), by, log)
     if cuts is None and _is_text(first.type) and first[0].as_py() in PART_NAMES:
         return lambda column: _parts_by_name(column, by)
@@ -154,13 +154,13 @@ def _part_assigner(
 def _parts_by_name(column: pa.Array, by: str) -> Int64:
     index = pc.index_in(column, value_set=pa.array(PART_NAMES))
     if index.null_count:
-        other = column.filter(pc.is_null(index))[0].as_py()
-        raise LogError(f"{by}: got {other!r}, expected one of {', '.join(PART_NAMES)}.")
+        unknown_name = column.filter(pc.is_null(index))[0].as_py()
+        raise LogError(f"{by}: got {unknown_name!r}, expected one of {', '.join(PART_NAMES)}.")
     return np.asarray(index, np.int64)
 
 
 def _to_edge(cut: Cut, by: str) -> Any:
-    """A cut as a value of the column to split by."""
+    """Convert a cut to the type of the column to split by."""
     try:
         return _to_times(pa.array([cut]), by)[0]
     except (pa.ArrowException, UnicodeError, OverflowError, TypeError, ValueError) as error:
@@ -168,7 +168,7 @@ def _to_edge(cut: Cut, by: str) -> Any:
 
 
 def _to_times(column: pa.Array, by: str) -> npt.NDArray[np.generic]:
-    """Times, or the numbers that stand for them."""
+    """The column as times, or as numbers if it has numbers."""
     if _is_number(column.type):
         return np.asarray(column, np.float64)
     try:

@@ -1,8 +1,8 @@
-"""Watch a fitted model: whether a new day's clicks agree with what it expects.
+"""Monitor a fitted model: whether the clicks of a new log agree with the expected clicks.
 
-Sums are kept per position, per volume of the query in the training log, and per level of the
-predicted probability. The interval of expected ÷ observed clicks is normal, from the spread of
-(observed − expected) between sessions.
+Sums are by position, by volume of the query in the training log, and by level of the predicted
+probability. The interval of expected ÷ observed clicks is a normal approximation, from the variance
+of (observed − expected) between sessions.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from reclick.models.base import ClickModel
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.progress import ProgressOption, track_progress
 
-VOLUMES = (1, 10, 100, 1000, 10_000)  # sessions of a query from which on a group begins
+VOLUMES = (1, 10, 100, 1000, 10_000)  # sessions of a query at which a group begins
 LEVELS = 10  # of the predicted probability, of equal width
-MAX_POSITIONS = 20  # with a row of their own; clicks below are in the last row
+MAX_POSITIONS = 20  # rows; the last one has all positions below
 Z = 1.959964  # of a 95 % interval
-MIN_CLICKS = 100  # observed or expected, of a row that can breach a limit
+MIN_CLICKS = 100  # observed or expected clicks of a row that can breach a limit
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorLimits:
-    """What is still acceptable. A breach must also be outside its 95 % interval."""
+    """Limits of acceptable deviations. A breach must also be outside its 95 % interval."""
 
     clicks: float = 0.10  # relative difference of expected and observed clicks, over all
-    group: float = 0.25  # the same at any position or query volume with enough clicks
+    group: float = 0.25  # the same, of any position or query volume with enough clicks
     calibration: float = 0.02  # mean difference of probability and click rate
     unknown_queries: float = 0.5  # share of sessions
     unknown_ads: float = 0.5  # share of impressions
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            check_range(each.name, getattr(self, each.name), 0.0)
+        for limit in fields(self):
+            check_range(limit.name, getattr(self, limit.name), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class MonitoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class MonitorReport:
-    """What a day says about a model; `breaches` are in words, `ok` is that there are none."""
+    """How well the clicks of a log agree with a model; `breaches` lists exceeded limits."""
 
     sessions: float
     observed_clicks: float
@@ -69,7 +69,7 @@ class MonitorReport:
     low: float | None
     high: float | None
     calibration_error: float  # Σ |observed − expected| over levels of probability, per impression
-    calibration_noise: float  # what chance alone would make of it, on average
+    calibration_noise: float  # the average error that chance alone would cause
     unknown_queries: float
     unknown_ads: float
     positions: tuple[MonitoredGroup, ...]
@@ -83,7 +83,7 @@ class MonitorReport:
         return not self.breaches
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as lists and dicts, as `reclick monitor --json` prints it."""
+        """The report as lists and dicts, as `reclick monitor --json` prints it."""
         content = asdict(self)
         for name in ("positions", "volumes", "levels", "breaches"):
             content[name] = list(content[name])
@@ -91,7 +91,7 @@ class MonitorReport:
 
 
 class Impressions(NamedTuple):
-    """The session, its weight, whether it was clicked and P(click) of each impression."""
+    """Per impression: its session, the weight of the session, whether it was clicked, P(click)."""
 
     session: Int64
     weight: Float64
@@ -110,10 +110,10 @@ class _Sums:
         return cls(np.zeros((groups, 4)))
 
     def add(self, group: Int64, impressions: Impressions) -> None:
-        """Add impressions. Those of one session and group differ together."""
+        """Add impressions; those of one session and group are not independent."""
         groups, (session, weight, clicked, probability) = len(self.values), impressions
-        for column, each in enumerate((weight, weight * clicked, weight * probability)):
-            self.values[:, column] += np.bincount(group, each, groups)
+        for column, values in enumerate((weight, weight * clicked, weight * probability)):
+            self.values[:, column] += np.bincount(group, values, groups)
         key, first, rows = np.unique(
             session * groups + group, return_index=True, return_inverse=True
         )
@@ -135,7 +135,7 @@ def _to_group(
     if not observed:
         return MonitoredGroup(name, impressions, observed, expected, None, None, None)
     ratio = expected / observed
-    # expected is fixed and observed varies: the relative error of one is that of the other
+    # only observed varies, so the ratio has the same relative error as observed
     relative = Z * math.sqrt(spread) / observed
     low, high = ratio * math.exp(-relative), ratio * math.exp(relative)
     return MonitoredGroup(name, impressions, observed, expected, ratio, low, high)
@@ -143,7 +143,7 @@ def _to_group(
 
 @dataclass(slots=True)
 class _Tally:
-    """Everything that is added up over the chunks of a log."""
+    """All sums over the chunks of a log."""
 
     total: _Sums = field(default_factory=lambda: _Sums.of(1))
     positions: _Sums = field(default_factory=lambda: _Sums.of(MAX_POSITIONS))
@@ -240,12 +240,12 @@ def _find_breaches(
     report: MonitorReport, total: MonitoredGroup, limits: MonitorLimits
 ) -> list[str]:
     breaches = _breaches_of("all clicks", total, limits.clicks)
-    for where, groups in (
+    for group_kind, groups in (
         ("position", report.positions),
         ("queries with training sessions:", report.volumes),
     ):
         for group in groups:
-            breaches += _breaches_of(f"{where} {group.name}", group, limits.group)
+            breaches += _breaches_of(f"{group_kind} {group.name}", group, limits.group)
     if report.calibration_error > max(limits.calibration, 2 * report.calibration_noise):
         breaches.append(
             f"calibration error {report.calibration_error:.4f}, limit {limits.calibration:g}"
@@ -259,14 +259,14 @@ def _find_breaches(
     return breaches
 
 
-def _breaches_of(what: str, group: MonitoredGroup, limit: float) -> list[str]:
-    """A breach if the ratio is off by more than the limit, and its interval too is not at 1."""
+def _breaches_of(title: str, group: MonitoredGroup, limit: float) -> list[str]:
+    """A breach if the ratio differs from 1 by more than the limit and its interval excludes 1."""
     if max(group.observed, group.expected) < MIN_CLICKS:
         return []
     if group.ratio is None:
-        return [f"{what}: {group.expected:,.0f} clicks expected, none observed"]
+        return [f"{title}: {group.expected:,.0f} clicks expected, none observed"]
     assert group.low is not None and group.high is not None  # noqa: S101, PT018
-    outside = group.low > 1 or group.high < 1
-    if outside and abs(group.ratio - 1) > limit:
-        return [f"{what}: {group.ratio:.2f} × the clicks observed, limit 1 ± {limit:g}"]
+    excludes_1 = group.low > 1 or group.high < 1
+    if excludes_1 and abs(group.ratio - 1) > limit:
+        return [f"{title}: {group.ratio:.2f} × the clicks observed, limit 1 ± {limit:g}"]
     return []

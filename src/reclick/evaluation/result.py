@@ -37,9 +37,9 @@ EVALUATION_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The scores of every model, their differences, and what was measured.
+    """The scores of all models, their differences, and details of the evaluation.
 
-    The report is made from nothing else.
+    The report is made only from these.
     """
 
     scores: pa.Table  # model, metric, sessions, volume, value, deviation, low, high, support
@@ -50,14 +50,14 @@ class Evaluation:
 
     @property
     def warnings(self) -> list[str]:
-        """What makes some of the scores wrong: models that were fitted on test sessions."""
+        """Warnings about scores that are too good: models fitted on test sessions."""
         return list(self.details.get("warnings") or ())
 
     @check_arguments
     def value(
         self, model: str, metric: str, *, sessions: str = "all", volume: str = "all"
     ) -> float | None:
-        """One score; None where the model has no answer."""
+        """One score; None if the model cannot answer."""
         key = {"model": model, "metric": metric, "sessions": sessions, "volume": volume}
         values = [
             row["value"]
@@ -65,10 +65,10 @@ class Evaluation:
             if all(row[name] == value for name, value in key.items())
         ]
         if not values:
-            known = {name: self.scores[name].unique().to_pylist() for name in key}
-            for name, wanted in key.items():
-                if wanted not in known[name]:
-                    raise SettingError(name, wanted, f"one of {', '.join(known[name])}")
+            known_values = {name: self.scores[name].unique().to_pylist() for name in key}
+            for name, value in key.items():
+                if value not in known_values[name]:
+                    raise SettingError(name, value, f"one of {', '.join(known_values[name])}")
             raise UsageError(f"There is no score of {key}.")
         return None if values[0] is None else float(values[0])
 
@@ -76,9 +76,9 @@ class Evaluation:
     def table(
         self, metrics: Sequence[str] | None = None, *, sessions: str = "all", volume: str = "all"
     ) -> pa.Table:
-        """The scores as a table of a row per model and a column per metric.
+        """The scores as a table with a row per model and a column per metric.
 
-        By default the main metrics, over all sessions. `scores` has all of them, with intervals.
+        By default it has the main metrics over all sessions. `scores` has all, with intervals.
         """
         return self._view(metrics, sessions, volume).to_arrow()
 
@@ -117,7 +117,7 @@ class Evaluation:
 
     @property
     def transitions(self) -> TransitionShares:
-        """Where the next click of the test log is, given the last; `.plot()` draws it."""
+        """Positions of the next click of the test log, given the last; `.plot()` draws them."""
         shares, fatigue = self.details["transitions"], self.details["fatigue"]
         return TransitionShares(tuple(map(tuple, shares)), tuple(fatigue))
 
@@ -136,9 +136,9 @@ class Evaluation:
 
     @check_arguments
     def to_html(self, path: Location, *, overwrite: bool = False) -> AnyPath:
-        """Write the report as one HTML file that needs nothing else.
+        """Write the report as one self-contained HTML file.
 
-        It replaces no file that Reclick did not write, unless `overwrite`.
+        A file that Reclick did not write is replaced only with `overwrite`.
         """
         from reclick.report import write_html
 
@@ -154,8 +154,8 @@ class Evaluation:
     def save(self, folder: Location, *, overwrite: bool = False) -> list[AnyPath]:
         """Write tables as Parquet, details as JSON, and the report as Markdown and HTML.
 
-        The files appear together when all are complete, and replace no file that Reclick did not
-        write, unless `overwrite`.
+        The files appear together when all are complete; files that Reclick did not write are
+        replaced only with `overwrite`.
         """
         from reclick.report import render_html
 
@@ -165,9 +165,9 @@ class Evaluation:
             "curves.parquet": self.curves,
         }
         profile = None if self.profile is None else self.profile.to_dict()
-        described = {"profile": profile, "details": self.details}
+        content = {"profile": profile, "details": self.details}
         texts = {
-            "evaluation.json": json.dumps(described, indent=2, ensure_ascii=False) + "\n",
+            "evaluation.json": json.dumps(content, indent=2, ensure_ascii=False) + "\n",
             "report.md": self.to_markdown(),
             "report.html": render_html(self),
         }
@@ -180,7 +180,7 @@ class Evaluation:
         return write_files(folder, {**table_writers, **text_writers}, overwrite=overwrite)
 
     def __str__(self) -> str:
-        """The main metrics, a row per model, and which models are best at what."""
+        """The main metrics with a row per model, and the best models by metric."""
         from reclick.report import render_text
 
         return render_text(self)
@@ -198,39 +198,39 @@ class ScoredModel(NamedTuple):
 
     model: ClickModel
     sums: ChunkSums
-    seconds: dict[str, float | None]  # None where it was fitted before
+    seconds: dict[str, float | None]  # None if it was already fitted
 
 
 def collect_details(
-    scored: Mapping[str, ScoredModel],
+    scored_models: Mapping[str, ScoredModel],
     inputs: EvaluationInputs,
     leakage: Leakage,
     scores: pa.Table,
 ) -> dict[str, Any]:
     """The logs and models of an evaluation and facts about them, as JSON values.
 
-    Ads and words are judged by the recommended model, or the first one that has satisfaction.
+    Ads and words are evaluated by the recommended model, or the first one that has satisfaction.
     """
-    recommended = recommend_model(scores, seen=leakage.shares)
-    names = sorted(scored, key=lambda name: name != recommended)
-    source = next((name for name in names if scored[name].model.satisfaction), None)
-    model = None if source is None else scored[source].model
+    recommended_model = recommend_model(scores, in_sample_models=leakage.shares)
+    names = sorted(scored_models, key=lambda name: name != recommended_model)
+    source = next((name for name in names if scored_models[name].model.satisfaction), None)
+    model = None if source is None else scored_models[source].model
     return {
         "logs": {name: log.describe() for name, log in inputs.logs.items()},
         "models": {
-            name: {**_describe_scored(each), "test_share": leakage.shares.get(name, 0.0)}
-            for name, each in scored.items()
+            name: {**_describe_scored(scored_model), "test_share": leakage.shares.get(name, 0.0)}
+            for name, scored_model in scored_models.items()
         },
         "warnings": leakage.warnings,
         **transition_shares(inputs.test.counts),
-        "recommended": recommended,
+        "recommended": recommended_model,
         "findings_from": source,
         **collect_findings(model, inputs.text),
     }
 
 
 def describe_fit(model: ClickModel) -> dict[str, Any]:
-    """What a model is and how it was fitted, as JSON values."""
+    """The name, the settings and the fit of a model, as JSON values."""
     return {
         "model": model.name,
         "settings": model.get_params(),
@@ -240,28 +240,28 @@ def describe_fit(model: ClickModel) -> dict[str, Any]:
     }
 
 
-def _describe_scored(scored: ScoredModel) -> dict[str, Any]:
-    reasons = dict(scored.sums.reasons)
-    return {**describe_fit(scored.model), "seconds": scored.seconds, "reasons": reasons}
+def _describe_scored(scored_model: ScoredModel) -> dict[str, Any]:
+    reasons = dict(scored_model.sums.reasons)
+    return {**describe_fit(scored_model.model), "seconds": scored_model.seconds, "reasons": reasons}
 
 
 # ---- facts about the logs
 
 
 def transition_shares(counts: Counts) -> dict[str, Any]:
-    """Transitions from each last click (row 0: start) as shares, and shares that end by clicks.
+    """Shares of transitions from each last click (row 0: start), and of sessions that end.
 
-    The second are the shares of sessions with at least k clicks that end after exactly k. Both come
-    with the number of clicks or sessions that they are shares of.
+    The latter are the shares of sessions with at least k clicks that end after exactly k. Both come
+    with their support, in clicks or sessions.
     """
     exactly, more, transitions = pooled_events(counts)
     rows = transitions.sum(axis=1, keepdims=True)
     shares = np.divide(transitions, rows, out=np.zeros_like(transitions), where=rows > 0)
-    reached = exactly + more
-    known = reached > 0
+    at_least = exactly + more
+    has_sessions = at_least > 0
     return {
         "transitions": shares.tolist(),
         "transition_support": rows[:, 0].tolist(),
-        "fatigue": (exactly[known] / reached[known]).tolist(),
-        "fatigue_support": reached[known].tolist(),
+        "fatigue": (exactly[has_sessions] / at_least[has_sessions]).tolist(),
+        "fatigue_support": at_least[has_sessions].tolist(),
     }

@@ -1,4 +1,4 @@
-"""Fit and score every model, and compare them; results cached in a folder are used again."""
+"""Fit, score and compare models; results can be cached in a folder and used again."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ from reclick.runtime.progress import (
 )
 
 Output = TypeVar("Output")
-Key = dict[str, Any]  # everything that a cached result depends on
+Key = dict[str, Any]  # all inputs that a cached result depends on
 
 
 @check_arguments
@@ -93,15 +93,15 @@ def evaluate(
 ) -> Evaluation:
     """Compare models on a test log by many metrics, with paired bootstrap intervals at `level`.
 
-    `models` are models by the name to show, or names of `MODELS`. Those not fitted are fitted on
-    `train`, with priors from `history` where the model uses one. Query volumes are those in
+    `models` are models by display name, or names of `MODELS`. Those that are not fitted are fitted
+    on `train`, with priors from `history` if the model uses one. Query volumes are those in
     `train`. `labels` (query, ad, relevance) add the relevance metrics. With a `folder`, fitted
     models and scores are cached there and used again by a later run on the same logs and settings;
-    of a model outside Reclick only while the source of its module is the same. `engine` counts and
-    groups the logs and runs the fits, and its number of threads holds for scoring too.
+    for a model outside Reclick, only if the source of its module is the same. `engine` counts and
+    groups the logs and runs the fits; its number of threads applies to scoring too.
     `progress(what, done, total or None)` is called as work is done.
 
-    A training log that has all the test sessions is refused, unless `in_sample`. Models that were
+    A training log that has all test sessions raises an error, unless `in_sample`. Models that were
     fitted on test sessions are marked in the tables and the report, and `warnings` has the details.
 
     >>> week = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [2]]}
@@ -121,11 +121,11 @@ def evaluate(
         )
         _check_page_lengths(by_name, inputs)
         leakage = find_leakage(by_name, inputs, in_sample=in_sample)
-        scored = {
+        scored_models = {
             name: _fit_and_score(name, model, inputs, cache, seed, engine)
             for name, model in by_name.items()
         }
-        return _compare(scored, inputs, leakage, level, resamples, seed)
+        return _compare(scored_models, inputs, leakage, level, resamples, seed)
 
 
 def report_model(
@@ -141,21 +141,21 @@ def report_model(
     engine: Engine | None = None,
     progress: ProgressOption = None,
 ) -> Evaluation:
-    """Report on one fitted model, without any comparison; `to_html` writes the page.
+    """Report on one fitted model, without a comparison; `to_html` writes the page.
 
-    With a `log`, the model is scored on it as by `evaluate`. Without one, the report has what the
-    model has learnt: misleading ads, hidden gems, and with the text of the `ads` effects of words.
-    `name` is the name to show, by default that of the class.
+    With a `log`, the model is scored on it as by `evaluate`. Without one, the report has only what
+    the model has learnt: misleading ads, hidden gems and, with the text of the `ads`, effects of
+    words. `name` is the display name, by default that of the class.
 
     >>> from reclick.models import PBM
     >>> week = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [2]]}
     >>> report_model(PBM().fit(week)).to_html("report.html")  # doctest: +SKIP
     """
     check_fitted_model(model)
-    shown = name or type(model).__name__
+    display_name = name or type(model).__name__
     if log is not None:
         return evaluate(
-            {shown: model},
+            {display_name: model},
             log,
             ads=ads,
             labels=labels,
@@ -169,8 +169,8 @@ def report_model(
         advice = "Labels are compared with a model's relevance on a log: give a log too."
         raise UsageError("Got ", Argument("labels"), f" without a log. {advice}")
     details = {
-        "models": {shown: describe_fit(model)},
-        "findings_from": shown,
+        "models": {display_name: describe_fit(model)},
+        "findings_from": display_name,
         **collect_findings(model, None if ads is None else read_ads(ads)),
         "version": __version__,
     }
@@ -181,7 +181,7 @@ def report_model(
 
 
 def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, ClickModel]:
-    """Models by the name to show; models chosen by their name in MODELS show their class's name."""
+    """Models by display name; the display name of a model from MODELS is that of its class."""
     if isinstance(models, Mapping):
         by_name = dict(models)
         for name, model in by_name.items():
@@ -204,7 +204,7 @@ def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, C
 
 
 def _check_page_lengths(models: Mapping[str, ClickModel], inputs: EvaluationInputs) -> None:
-    """Refuse pages that are too long for a model, before any model is fitted."""
+    """Raise if pages are too long for a model, before any model is fitted."""
     logs = [inputs.test] if inputs.train is None else [inputs.test, inputs.train]
     longest = max(log.counts.max_ads for log in logs)
     for name, model in models.items():
@@ -227,12 +227,12 @@ def _fit_and_score(
     seed: int,
     engine: Engine,
 ) -> ScoredModel:
-    """Fit a model, unless it is fitted, and score it; or take both from an earlier run."""
+    """Fit a model, unless it is fitted, and score it; both may come from the cache."""
     fit = partial(_fit, name, model, inputs, engine)
     score_ = partial(_score, name, inputs=inputs, seed=seed, engine=engine)
     if cache is None:
-        fitted, fit_seconds = _time(fit)
-        sums, score_seconds = _time(partial(score_, fitted))
+        fitted_model, fit_seconds = _time(fit)
+        sums, score_seconds = _time(partial(score_, fitted_model))
     else:
         code = _hash_code(type(model))
         fit_key: Key | None = {
@@ -248,12 +248,12 @@ def _fit_and_score(
             "code": code,
             **inputs.key("test", "train"),
         }
-        if code is None:  # results of another version of the class would look the same
+        if code is None:  # another version of the class would have the same key
             fit_key = score_key = None
-        fitted, fit_seconds = cache.model(name, None if model.fitted else fit_key, fit)
-        sums, score_seconds = cache.sums(name, score_key, partial(score_, fitted))
+        fitted_model, fit_seconds = cache.model(name, None if model.fitted else fit_key, fit)
+        sums, score_seconds = cache.sums(name, score_key, partial(score_, fitted_model))
     seconds = {"fit": None if model.fitted else fit_seconds, "score": score_seconds}
-    return ScoredModel(fitted, sums, seconds)
+    return ScoredModel(fitted_model, sums, seconds)
 
 
 def _fit(name: str, model: ClickModel, inputs: EvaluationInputs, engine: Engine) -> ClickModel:
@@ -261,7 +261,7 @@ def _fit(name: str, model: ClickModel, inputs: EvaluationInputs, engine: Engine)
         return model
     data = inputs.train.get_data(model.learns_from)
     history = inputs.history.counts if inputs.history and model.uses_history else None
-    with count_progress(f"Fitting {name}"):  # trials and iterations together
+    with count_progress(f"Fitting {name}"):  # counts trials and iterations together
         return model.clone().fit(data, history=history, ads=inputs.text, engine=engine)
 
 
@@ -277,7 +277,7 @@ def _query_volumes(inputs: EvaluationInputs) -> QueryVolumes | None:
 
 
 def _time(work: Callable[[], Output]) -> tuple[Output, float]:
-    """The result of the work, and the seconds that it took."""
+    """Run the work; returns its result and the seconds that it took."""
     start = time.perf_counter()
     output = work()
     return output, time.perf_counter() - start
@@ -287,35 +287,35 @@ def _time(work: Callable[[], Output]) -> tuple[Output, float]:
 
 
 def _compare(
-    scored: dict[str, ScoredModel],
+    scored_models: dict[str, ScoredModel],
     inputs: EvaluationInputs,
     leakage: Leakage,
     level: float,
     resamples: int,
     seed: int,
 ) -> Evaluation:
-    sums = {name: each.sums for name, each in scored.items()}
+    sums = {name: scored_model.sums for name, scored_model in scored_models.items()}
     scores, differences = session_tables(sums, level=level, resamples=resamples, seed=seed)
     curves = reliability_curves(sums, level=level, resamples=resamples, seed=seed)
     labels = {}
     if inputs.labels is not None:
         relevance = {
-            name: relevance_scores(each.model, inputs.labels, ads=inputs.text)
-            for name, each in scored.items()
+            name: relevance_scores(scored_model.model, inputs.labels, ads=inputs.text)
+            for name, scored_model in scored_models.items()
         }
         volumes = _query_volumes(inputs)
-        of_labels = label_tables(
+        tables_of_labels = label_tables(
             relevance, level=level, resamples=resamples, seed=seed, volumes=volumes
         )
-        both = zip((scores, differences, curves), of_labels, strict=True)
-        scores, differences, curves = (pa.concat_tables(tables) for tables in both)
+        table_pairs = zip((scores, differences, curves), tables_of_labels, strict=True)
+        scores, differences, curves = (pa.concat_tables(tables) for tables in table_pairs)
         labels["labels"] = {
             "pairs": len(inputs.labels),
             "queries": len(inputs.labels["query"].unique()),
             "relevant_from": default_relevance_threshold(inputs.labels),
         }
     details = {
-        **collect_details(scored, inputs, leakage, scores),
+        **collect_details(scored_models, inputs, leakage, scores),
         **labels,
         "level": level,
         "resamples": resamples,
@@ -329,11 +329,11 @@ def _compare(
 
 
 class ResultCache:
-    """The folder of an evaluation: models/NAME and scores/NAME, each with a key of its inputs."""
+    """The cache folder of an evaluation: models/NAME and scores/NAME, with keys of their inputs."""
 
     def __init__(self, folder: AnyPath) -> None:
         self.folder = folder
-        for place in (folder, folder / "models"):  # written to only where something is new
+        for place in (folder, folder / "models"):  # only new results are written
             if isinstance(place, Path):
                 remove_leftovers(place)
                 complete_commit(place)
@@ -341,7 +341,7 @@ class ResultCache:
     def model(
         self, name: str, key: Key | None, fit: Callable[[], ClickModel]
     ) -> tuple[ClickModel, float]:
-        """The model of an earlier run with the same key, or a new one, and the seconds of its fit.
+        """The cached model with this key, or a new one, and the seconds of its fit.
 
         Without a key the model is always new.
         """
@@ -370,9 +370,9 @@ class ResultCache:
     def sums(
         self, name: str, key: Key | None, score: Callable[[], ChunkSums]
     ) -> tuple[ChunkSums, float]:
-        """The sums of an earlier run of the same model and key, or new ones, and their seconds.
+        """The cached sums of the same model and key, or new ones, and the seconds of scoring.
 
-        Without a key they are always new.
+        Without a key the sums are always new.
         """
         folder = self.folder / "scores" / folder_name(name)
         model_folder = self.folder / "models" / folder_name(name)
@@ -380,14 +380,20 @@ class ResultCache:
         if key is not None:
             digest = _hash_key({**key, "fingerprint": _model_fingerprint(model_folder)})
         try:
-            stored = artifact.read(folder, kind="scores") if artifact.is_artifact(folder) else None
+            cached_scores = (
+                artifact.read(folder, kind="scores") if artifact.is_artifact(folder) else None
+            )
         except StoreError:
-            stored = None  # altered or incomplete: score again
-        if stored is not None and digest is not None and stored.settings.get("key") == digest:
-            seconds = stored.settings.get("seconds")
+            cached_scores = None  # altered or incomplete: score again
+        if (
+            cached_scores is not None
+            and digest is not None
+            and cached_scores.settings.get("key") == digest
+        ):
+            seconds = cached_scores.settings.get("seconds")
             if isinstance(seconds, int | float):
                 with suppress(StoreError):  # of other metrics, or altered: score again
-                    return ChunkSums.from_tables(stored.tables), float(seconds)
+                    return ChunkSums.from_tables(cached_scores.tables), float(seconds)
         sums, seconds = _time(score)
         settings = {"key": digest, "seconds": seconds}
         artifact.write(folder, kind="scores", settings=settings, tables=sums.to_tables())
@@ -395,7 +401,7 @@ class ResultCache:
 
 
 def folder_name(name: str) -> str:
-    """A model's name as the name of a folder: letters and digits, and a hash of the name."""
+    """A folder name for a model: its letters and digits, and a hash of its name."""
     safe = "".join(letter if letter.isalnum() else "-" for letter in name.casefold())[:60]
     return f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
@@ -408,7 +414,7 @@ def _read_note(path: AnyPath) -> dict[str, Any]:
 
 
 def _model_fingerprint(folder: AnyPath) -> str | None:
-    """A hash of the contents of a model's folder; None where there is no complete model."""
+    """A hash of the contents of a model folder; None without a complete model."""
     try:
         artifact.read(folder, kind="model")
         return artifact.fingerprint(folder)
@@ -422,18 +428,19 @@ def _hash_key(key: Key) -> str:
 
 
 def _hash_code(model: type[ClickModel]) -> str | None:
-    """A hash of the source of the modules outside Reclick that a class and its bases are from.
+    """A hash of the source of the modules outside Reclick that define a class and its bases.
 
-    Empty for Reclick's own models, whose version is in every key. None where the source cannot be
-    read, or where a class is made inside a function, so that the source does not determine it.
+    Empty for the models of Reclick, whose version is in every key. None if the source cannot be
+    read, or if a class is defined in a function, so that the source does not determine it.
     """
     inside = sys.stdlib_module_names | {"reclick"}
-    outside = [each for each in model.__mro__ if each.__module__.split(".")[0] not in inside]
-    if any("<locals>" in each.__qualname__ for each in outside):
+    bases_outside = [base for base in model.__mro__ if base.__module__.split(".")[0] not in inside]
+    if any("<locals>" in base.__qualname__ for base in bases_outside):
         return None
     try:
         sources = {
-            each.__module__: inspect.getsource(sys.modules[each.__module__]) for each in outside
+            base.__module__: inspect.getsource(sys.modules[base.__module__])
+            for base in bases_outside
         }
     except (OSError, TypeError, KeyError):  # such as a class of a notebook
         return None

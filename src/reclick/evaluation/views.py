@@ -30,7 +30,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class ScoreView:
-    """The scores of every model on a set of sessions: a row per model, a column per metric."""
+    """The scores of all models on a set of sessions: a row per model, a column per metric."""
 
     scores: pa.Table  # model, metric, value, low, high
     metrics: tuple[str, ...]
@@ -39,22 +39,28 @@ class ScoreView:
     def select(
         cls, scores: pa.Table, metrics: Sequence[str] | None, *, sessions: str, volume: str
     ) -> ScoreView:
-        """The scores of some sessions and query volumes; by default, the main metrics."""
+        """Select the scores of some sessions and query volumes; by default, of the main metrics."""
         for name, value in {"sessions": sessions, "volume": volume}.items():
-            known = scores[name].unique().to_pylist()
-            if value not in known:
-                raise SettingError(name, value, f"one of {', '.join(map(repr, known))}")
-        chosen = scores.filter(
+            known_names = scores[name].unique().to_pylist()
+            if value not in known_names:
+                raise SettingError(name, value, f"one of {', '.join(map(repr, known_names))}")
+        rows = scores.filter(
             pc.and_(pc.equal(scores["sessions"], sessions), pc.equal(scores["volume"], volume))
         )
-        known = chosen["metric"].unique().to_pylist()
-        wanted = [each for each in MAIN_METRICS if each in known] if metrics is None else metrics
-        if len(wanted) == 0:
-            raise SettingError("metrics", metrics, f"one or more of {', '.join(map(repr, known))}")
-        for metric in wanted:
-            if not isinstance(metric, str) or metric not in known:
-                raise SettingError("metrics", metric, f"one of {', '.join(map(repr, known))}")
-        return cls(chosen, tuple(wanted))
+        known_names = rows["metric"].unique().to_pylist()
+        selection = (
+            [metric for metric in MAIN_METRICS if metric in known_names]
+            if metrics is None
+            else metrics
+        )
+        if len(selection) == 0:
+            raise SettingError(
+                "metrics", metrics, f"one or more of {', '.join(map(repr, known_names))}"
+            )
+        for metric in selection:
+            if not isinstance(metric, str) or metric not in known_names:
+                raise SettingError("metrics", metric, f"one of {', '.join(map(repr, known_names))}")
+        return cls(rows, tuple(selection))
 
     @property
     def models(self) -> list[str]:
@@ -67,13 +73,13 @@ class ScoreView:
         return pa.table({"model": self.models, **columns})
 
     def column(self, metric: str, end: str = "value") -> pa.Array:
-        """The values of a metric [model], or the ends of their intervals."""
+        """The values of a metric [model], or an end of their intervals."""
         rows = self.scores.filter(pc.equal(self.scores["metric"], metric))
         by_model = dict(zip(rows["model"].to_pylist(), rows[end].to_pylist(), strict=True))
         return pa.array([by_model.get(model) for model in self.models], pa.float64())
 
     def best(self) -> set[tuple[int, int]]:
-        """The cells (model, metric) with the best value of their column; all of those tied."""
+        """The cells (model, metric) with the best value of their column, including ties."""
         cells = set()
         for index, metric in enumerate(self.metrics):
             better = METRICS[metric].better
@@ -123,22 +129,22 @@ ENDS = ("value", "low", "high")
 
 @dataclass(frozen=True)
 class ReliabilityCurves:
-    """Observed click rates by predicted probability; a calibrated model is on the diagonal."""
+    """Observed click rates by predicted probability; calibrated models follow the diagonal."""
 
     curves: pa.Table  # model, curve, x, y, low, high, support
 
     @check_arguments
     def plot(self, models: Sequence[str] | None = None) -> Any:
-        """The curves of some models, by default of all, with their intervals."""
-        known = self.curves["model"].unique().to_pylist()
-        chosen = known if models is None else list(models)
-        if not chosen:
-            raise SettingError("models", models, f"some of {', '.join(map(repr, known))}")
-        for model in chosen:
-            if not isinstance(model, str) or model not in known:
-                raise SettingError("models", model, f"one of {', '.join(map(repr, known))}")
+        """Plot the curves of some models (by default all) with their intervals."""
+        known_names = self.curves["model"].unique().to_pylist()
+        selection = known_names if models is None else list(models)
+        if not selection:
+            raise SettingError("models", models, f"some of {', '.join(map(repr, known_names))}")
+        for model in selection:
+            if not isinstance(model, str) or model not in known_names:
+                raise SettingError("models", model, f"one of {', '.join(map(repr, known_names))}")
         return plot_curves(
-            {model: self._curve(model) for model in chosen},
+            {model: self._curve(model) for model in selection},
             title="Reliability",
             x="predicted click probability",
             y="observed click rate",
@@ -153,18 +159,18 @@ class ReliabilityCurves:
 
 @dataclass(frozen=True)
 class TransitionShares:
-    """Where the next click is, given the last one: shares of the clicks of a log."""
+    """Positions of the next click, given the last one: shares of the clicks of a log."""
 
     shares: tuple[tuple[float, ...], ...]  # [last click, position]; row 0 is the start
     fatigue: tuple[float, ...]  # share of sessions with at least k clicks that end after k
 
     def plot(self) -> Any:
-        """The shares as a matrix: a row per last click, a column per next one."""
+        """Plot the shares as a matrix: a row per last click, a column per next click."""
         return plot_transitions(np.array(self.shares, np.float64))
 
 
 def _numbers(values: Any) -> Any:
-    return np.array([math.nan if each is None else each for each in values.to_pylist()], float)
+    return np.array([math.nan if value is None else value for value in values.to_pylist()], float)
 
 
 def _format(value: float | None, digits: int) -> str:

@@ -1,4 +1,4 @@
-"""How useful graded judgments are for ranking: queries with one grade, intervals that overlap."""
+"""Statistics of graded judgments: queries with a single grade, and intervals that overlap."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from reclick.data.ragged import Bool, Float64, Int64
 
 @dataclass(slots=True)
 class GradeStatistics:
-    """Statistics of graded pairs, added up over tables; no query is in two tables.
+    """Statistics of graded pairs, added up over tables; each query must be in one table only.
 
     A comparison is two ads of one query with different grades. It is uncertain if their intervals
-    overlap: the log does not show that the one with the higher grade is the better one.
+    overlap: the log does not show that the ad with the higher grade is better.
 
     >>> statistics = GradeStatistics()
     >>> columns = {"query": ["q", "q", "q"], "grade": [0, 2, 2]}
@@ -56,22 +56,22 @@ class GradeStatistics:
 
 
 def _count_pairs(group: Int64) -> int:
-    """The pairs of rows that are in one group."""
+    """The number of pairs of rows in the same group."""
     sizes = np.unique(group, return_counts=True)[1]
     return int((sizes * (sizes - 1) // 2).sum())
 
 
 def _count_disjoint(group: Int64, low: Float64, high: Float64) -> int:
-    """The pairs of intervals of one group that do not overlap: one ends before the other begins.
+    """The number of pairs of intervals in the same group that do not overlap.
 
-    All ends are sorted within their group. The ends before each beginning are those of the
-    intervals below it.
+    All ends are sorted within their group. The upper ends before the start of an interval are
+    those of the intervals entirely below it.
     """
     groups, values = np.concatenate([group, group]), np.concatenate([low, high])
     is_end: Bool = np.repeat([False, True], len(group))
     order = np.lexsort(
         (is_end, values, groups)
-    )  # of equal values beginnings come first: they touch
+    )  # among equal values starts come first: such intervals overlap
     ends_before = np.cumsum(is_end[order])
     groups, is_end = groups[order], is_end[order]
     starts = np.flatnonzero(np.append(True, np.diff(groups) != 0))

@@ -18,14 +18,14 @@ from reclick.runtime.notebook import render_text
 
 @dataclass(frozen=True)
 class JudgmentComparison:
-    """Two lists of judgments, a and b, on the pairs that both of them judge."""
+    """The comparison of two lists of judgments, a and b, on their common pairs."""
 
     pairs: int  # in both
     only_a: int
     only_b: int
     queries: int  # with a pair in both
     agreement: float  # share of the pairs with the same grade
-    kendall_tau: float | None  # mean over queries of τ-b; None where no query has one
+    kendall_tau: float | None  # mean of τ-b over queries; None if no query has one
     tau_queries: int  # queries whose grades differ in both lists, so that τ is defined
     grades: dict[str, int]  # "grade in a → grade in b": pairs
     moves: tuple[dict[str, Any], ...]  # pairs whose grade changed most: query, ad, a, b
@@ -59,11 +59,11 @@ class JudgmentComparison:
 
 @check_arguments
 def compare_judgments(a: object, b: object, *, top: int = 10) -> JudgmentComparison:
-    """Compare two lists of judgments, such as those of two weeks, two models, or of raters.
+    """Compare two lists of judgments, such as those of two weeks, two models, or a rater.
 
-    Each is anything that `read_judgments` reads: a file of qrels, CSV, Parquet or OpenSearch JSON,
-    or a table of query, ad and grade. Kendall's τ-b is that of the two orders of the ads of a
-    query; 1 is the same order, −1 the reverse. `top` is the number of changes to list.
+    `a` and `b` are anything that `read_judgments` reads: a file of qrels, CSV, Parquet or
+    OpenSearch JSON, or a table of query, ad and grade. Kendall's τ-b compares the two orders of the
+    ads of a query; 1 is the same order, −1 the reverse. `top` is the number of changes to list.
 
     >>> a = {"query": ["pizza"] * 3, "ad": ["x", "y", "z"], "grade": [2, 1, 0]}
     >>> b = {"query": ["pizza"] * 3, "ad": ["x", "y", "z"], "grade": [2, 0, 1]}
@@ -73,35 +73,37 @@ def compare_judgments(a: object, b: object, *, top: int = 10) -> JudgmentCompari
     """
     top = check_whole("top", top, 0)
     first, second = read_judgments(a), read_judgments(b)
-    both = first.join(second, ["query", "ad"], join_type="inner", right_suffix="_b")
-    if not both.num_rows:
+    common_pairs = first.join(second, ["query", "ad"], join_type="inner", right_suffix="_b")
+    if not common_pairs.num_rows:
         raise UsageError("The two lists have no pair of query and ad in common.")
-    both = both.sort_by([("query", "ascending"), ("ad", "ascending")]).combine_chunks()
-    grade_a, grade_b = both["grade"].to_numpy(), both["grade_b"].to_numpy()
-    starts = _query_starts(both)
+    common_pairs = common_pairs.sort_by(
+        [("query", "ascending"), ("ad", "ascending")]
+    ).combine_chunks()
+    grade_a, grade_b = common_pairs["grade"].to_numpy(), common_pairs["grade_b"].to_numpy()
+    starts = _query_starts(common_pairs)
     taus = [kendall_tau(grade_a[start:end], grade_b[start:end]) for start, end in pairwise(starts)]
-    defined = [tau for tau in taus if tau is not None]
+    defined_taus = [tau for tau in taus if tau is not None]
     return JudgmentComparison(
-        pairs=both.num_rows,
-        only_a=first.num_rows - both.num_rows,
-        only_b=second.num_rows - both.num_rows,
+        pairs=common_pairs.num_rows,
+        only_a=first.num_rows - common_pairs.num_rows,
+        only_b=second.num_rows - common_pairs.num_rows,
         queries=len(taus),
         agreement=float(np.mean(grade_a == grade_b)),
-        kendall_tau=float(np.mean(defined)) if defined else None,
-        tau_queries=len(defined),
+        kendall_tau=float(np.mean(defined_taus)) if defined_taus else None,
+        tau_queries=len(defined_taus),
         grades=_count_changes(grade_a, grade_b),
-        moves=_largest_moves(both, grade_a, grade_b, top),
+        moves=_largest_moves(common_pairs, grade_a, grade_b, top),
     )
 
 
 def kendall_tau(a: Float64, b: Float64) -> float | None:
-    """Kendall's τ-b of two scores of the same things; None where one of them is all ties.
+    """Kendall's τ-b of two scores of the same items; None if all values of one score are tied.
 
     >>> kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
     0.3333333333333333
     """
     upper = np.triu_indices(len(a), 1)
-    order_a, order_b = (np.sign(each[:, None] - each[None, :])[upper] for each in (a, b))
+    order_a, order_b = (np.sign(scores[:, None] - scores[None, :])[upper] for scores in (a, b))
     scale = np.sqrt(float(np.abs(order_a).sum()) * float(np.abs(order_b).sum()))
     return float((order_a * order_b).sum() / scale) if scale else None
 
@@ -116,14 +118,16 @@ def _count_changes(a: Float64, b: Float64) -> dict[str, int]:
     return {f"{one:g} → {two:g}": int(n) for (one, two), n in zip(changes, pairs, strict=True)}
 
 
-def _largest_moves(both: pa.Table, a: Float64, b: Float64, top: int) -> tuple[dict[str, Any], ...]:
-    """The pairs whose grades differ most, of equal ones the first by query and ad."""
+def _largest_moves(
+    common_pairs: pa.Table, a: Float64, b: Float64, top: int
+) -> tuple[dict[str, Any], ...]:
+    """The pairs whose grades differ most; ties are in the order of query and ad."""
     order = np.argsort(-np.abs(b - a), kind="stable")[:top]
     rows = [int(row) for row in order if a[row] != b[row]]
     return tuple(
         {
-            "query": both["query"][row].as_py(),
-            "ad": both["ad"][row].as_py(),
+            "query": common_pairs["query"][row].as_py(),
+            "ad": common_pairs["ad"][row].as_py(),
             "a": float(a[row]),
             "b": float(b[row]),
         }

@@ -32,7 +32,7 @@ ENCODED = re.compile("|".join(re.escape(code) for code in ONE_WORD_CODES.values(
 
 @check_arguments
 def read_judgments(source: object) -> pa.Table:
-    """Judgments as a table of query, ad and grade, in the order of queries and ads.
+    """Read judgments as a table of query, ad and grade, sorted by query and ad.
 
     `source` is a file of TREC qrels, a CSV or Parquet file with columns of these names (or docid
     and rating, as in Quepid), an OpenSearch judgment list (`.json`), or a table such as that of
@@ -53,7 +53,7 @@ def read_judgments(source: object) -> pa.Table:
 
 
 def read_run(source: object) -> pa.Table:
-    """A run as a table of query, ad and score; the best ad has the highest score.
+    """Read a run as a table of query, ad and score; the best ad has the highest score.
 
     `source` is a TREC run file, a CSV or Parquet file or a table with columns query, ad and score
     (or rank, from 1, or relevance), or a dict of queries and their ads, best first.
@@ -72,7 +72,7 @@ def read_run(source: object) -> pa.Table:
 
 
 def _suffix(source: object) -> str | None:
-    """The suffix of a single file; None of anything else."""
+    """The suffix of a single file; None for anything else."""
     if not is_paths(source) or (isinstance(source, Sequence) and not isinstance(source, str)):
         return None
     path = as_path(source)  # type: ignore[arg-type]
@@ -82,12 +82,12 @@ def _suffix(source: object) -> str | None:
 
 
 def _read_trec(source: Any, fields: int, value: int) -> pa.Table:
-    """The lines of a file that is split at white space: query, ad, and the field `value`."""
+    """Read a file whose fields are split at white space: query, ad, and the field `value`."""
     queries, ads, values = [], [], []
     for number, line in LogFile(source, shorten_names([source])[0]).lines():
         words = line.decode("utf-8", "replace").split()
-        parsed = _parse_number(words[value]) if len(words) == fields else None
-        if parsed is None:
+        score = _parse_number(words[value]) if len(words) == fields else None
+        if score is None:
             what = "query 0 ad grade" if fields == QRELS_FIELDS else "query Q0 ad rank score name"
             raise LogError(
                 f"{source} line {number}: got {abbreviate(line.decode('utf-8', 'replace'))}, "
@@ -95,12 +95,12 @@ def _read_trec(source: Any, fields: int, value: int) -> pa.Table:
             )
         queries.append(_decode_query(words[0]))
         ads.append(words[2])
-        values.append(parsed)
+        values.append(score)
     return pa.table({"query": pa.array(queries, TEXT), "ad": pa.array(ads, TEXT), "value": values})
 
 
 def _decode_query(text: str) -> str:
-    """The text of a query whose white space is percent-encoded, as `export` writes it.
+    """Decode a query whose white space is percent-encoded, as `export` writes it.
 
     >>> _decode_query("50%25%20off"), _decode_query("a%41")
     ('50% off', 'a%41')
@@ -117,13 +117,13 @@ def _parse_number(text: str) -> float | None:
 
 
 def _read_opensearch(source: Any) -> pa.Table:
-    """The ratings of a judgment list."""
+    """Read the ratings of a judgment list."""
     try:
         content = json.loads(as_path(source).read_text(encoding="utf-8"))
         rows = [
-            (str(each["query"]), str(rating["docId"]), float(rating["rating"]))
-            for each in content["judgmentRatings"]
-            for rating in each["ratings"]
+            (str(query_ratings["query"]), str(rating["docId"]), float(rating["rating"]))
+            for query_ratings in content["judgmentRatings"]
+            for rating in query_ratings["ratings"]
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise LogError(
@@ -150,18 +150,18 @@ def _to_table(rows: Sequence[tuple[str, str, float]]) -> pa.Table:
     kinds = {"query": TEXT, "ad": TEXT, "value": pa.float64()}
     columns = zip(*rows, strict=True) if rows else ((), (), ())
     return pa.table(
-        {name: pa.array(each, kinds[name]) for name, each in zip(kinds, columns, strict=True)}
+        {name: pa.array(values, kinds[name]) for name, values in zip(kinds, columns, strict=True)}
     )
 
 
 def _read_columns(source: Any, value_names: Sequence[str]) -> pa.Table:
-    """The columns query, ad and a value, under the first of their names that the table has."""
+    """Read the columns query, ad and a value, under the first of their names in the table."""
     first_error: LogError | None = None
     for names in _column_names(value_names):
-        wanted = (*PAIR_COLUMNS, Column(value_names[0], NUMBER))
+        columns = (*PAIR_COLUMNS, Column(value_names[0], NUMBER))
         try:
             sources = open_sources(
-                source, wanted, dict(zip(_canonical(wanted), names, strict=True))
+                source, columns, dict(zip(_canonical(columns), names, strict=True))
             )
         except LogError as error:
             first_error = first_error or error
@@ -169,13 +169,13 @@ def _read_columns(source: Any, value_names: Sequence[str]) -> pa.Table:
         batches = [
             pa.table(
                 {
-                    "query": raw.columns["query"].cast(TEXT),
-                    "ad": raw.columns["ad"].cast(TEXT),
-                    "value": pc.cast(raw.columns[value_names[0]], pa.float64()),
+                    "query": batch.columns["query"].cast(TEXT),
+                    "ad": batch.columns["ad"].cast(TEXT),
+                    "value": pc.cast(batch.columns[value_names[0]], pa.float64()),
                 }
             )
-            for opened in sources
-            for raw in opened.read(with_rows=False)
+            for rows_source in sources
+            for batch in rows_source.read(with_rows=False)
         ]
         table = pa.concat_tables([_to_table([]), *batches])
         is_rank = names[2] in RANK_NAMES
@@ -192,12 +192,12 @@ def _column_names(value_names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
                 yield query, ad, value
 
 
-def _canonical(wanted: Sequence[Column]) -> list[str]:
-    return [column.name for column in wanted]
+def _canonical(columns: Sequence[Column]) -> list[str]:
+    return [column.name for column in columns]
 
 
 def _check_pairs(table: pa.Table, name: str, source: object) -> pa.Table:
-    """The pairs that have a value, sorted; a pair must not have two values."""
+    """The pairs that have a value, sorted; raises if a pair has two values."""
     table = table.rename_columns(["query", "ad", name]).filter(table.column(2).is_valid())
     label = f"{source}" if is_paths(source) else "the table"
     if not table.num_rows:
@@ -209,13 +209,15 @@ def _check_pairs(table: pa.Table, name: str, source: object) -> pa.Table:
     table = table.sort_by(order).combine_chunks()
     same = pc.and_(
         *(
-            pc.equal(table[each].slice(1), table[each].slice(0, len(table) - 1))
-            for each in ("query", "ad")
+            pc.equal(table[key_column].slice(1), table[key_column].slice(0, len(table) - 1))
+            for key_column in ("query", "ad")
         )
     )
-    repeated = np.flatnonzero(same.to_numpy(zero_copy_only=False) if len(table) > 1 else [])
-    if len(repeated):
-        row = table.slice(int(repeated[0]), 1).to_pylist()[0]
+    duplicate_rows = np.flatnonzero(same.to_numpy(zero_copy_only=False) if len(table) > 1 else [])
+    if len(duplicate_rows):
+        row = table.slice(int(duplicate_rows[0]), 1).to_pylist()[0]
         pair = f"query {abbreviate(row['query'])} and ad {abbreviate(row['ad'])}"
-        raise LogError(f"{label}: {pair} occur {len(repeated) + 1:,} times. Keep one of them.")
+        raise LogError(
+            f"{label}: {pair} occur {len(duplicate_rows) + 1:,} times. Keep one of them."
+        )
     return table

@@ -27,9 +27,9 @@ from reclick.runtime.progress import ProgressOption, report_progress, track_prog
 
 logger = logging.getLogger("reclick")
 
-EXTRA = "reclick[exports]"  # that pip installs
+EXTRA = "reclick[exports]"  # for pip
 BATCH_PAIRS = 1 << 17  # the pairs of the last query are added to it
-MAX_BATCHES_AT_ONCE = 8  # each takes memory
+MAX_BATCHES_AT_ONCE = 8  # limits memory
 
 
 @check_arguments
@@ -53,9 +53,9 @@ def judgments(
     apply to the lower end of its interval of `level`, with "value" to the value itself.
     Pairs with fewer than `min_support` impressions are left out; their number is logged.
 
-    The table's schema has under "reclick" the number of pairs left out, the cut points, the number
-    of queries without a grade and with a single one, and the share of comparisons (two ads of one
-    query with different grades) whose intervals overlap.
+    The metadata "reclick" of the table's schema has the number of pairs left out, the cut points,
+    the number of queries without a grade and with a single grade, and the share of comparisons (two
+    ads of one query with different grades) whose intervals overlap.
 
     >>> log = {"query": ["pizza"] * 1001, "ads": [["a"]] * 1000 + [["b"]]}
     >>> log["clicks"] = [[1]] * 900 + [[]] * 100 + [[1]]
@@ -76,19 +76,23 @@ def judgments(
         "grade": "grade",
     }
     with track_progress(progress, "Grading pairs"):
-        graded = GradedPairs(model, pairs, rule)
-        tables = [table.select(list(columns.values())) for table in graded.graded_tables()]
-    for reason, n in graded.left_out.items():
+        graded_pairs = GradedPairs(model, pairs, rule)
+        tables = [table.select(list(columns.values())) for table in graded_pairs.graded_tables()]
+    for reason, n in graded_pairs.left_out.items():
         logger.warning("judgments: %s pairs left out, %s.", f"{n:,}", reason)
-    settings = {**graded.settings(), "left_out": dict(graded.left_out), **graded.usefulness()}
+    settings = {
+        **graded_pairs.settings(),
+        "left_out": dict(graded_pairs.left_out),
+        **graded_pairs.usefulness(),
+    }
     return add_settings(pa.concat_tables(tables).rename_columns(list(columns)), settings)
 
 
 class GradedPairs:
     """The pairs of a model with their relevance and grade, in batches.
 
-    Counts the pairs of each grade and those left out. Quantiles as cut points take a pass of their
-    own, which holds one number per pair.
+    It counts the pairs of each grade and those left out. Quantiles as cut points need an additional
+    pass, with one number per pair in memory.
     """
 
     def __init__(
@@ -101,7 +105,7 @@ class GradedPairs:
         self._total_queries = 0
         self._model = model
         self._batches = PairBatches(model, pairs)
-        self._done = 0
+        self._n_done = 0
         if self.rule.quantity == "satisfaction" and not model.satisfaction:
             raise CannotAnswerError(
                 f"{type(model).__name__} has no satisfaction: grade ",
@@ -115,7 +119,7 @@ class GradedPairs:
 
     @classmethod
     def from_request(cls, request: ExportRequest) -> GradedPairs:
-        """The graded pairs that an export is to write."""
+        """The graded pairs for an export."""
         return cls(request.model, request.pairs, request.rule)
 
     def __len__(self) -> int:
@@ -128,22 +132,22 @@ class GradedPairs:
             yield table
 
     def graded_tables(self, *checks: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
-        """The pairs that have a grade; `checks` may leave out more of them by `leave_out`."""
+        """The pairs that have a grade; `checks` can leave out more pairs with `leave_out`."""
         for table in self._grade():
-            graded = table.filter(table["grade"].is_valid())
+            rows = table.filter(table["grade"].is_valid())
             for check in checks:
-                graded = check(graded)
-            self.statistics.add(graded, self.rule.quantity)
-            if graded.num_rows:
-                yield graded
+                rows = check(rows)
+            self.statistics.add(rows, self.rule.quantity)
+            if rows.num_rows:
+                yield rows
         self.require_pairs()
 
     def leave_out(self, table: pa.Table, rows: pa.Array, reason: str) -> pa.Table:
-        """The table without these rows, which no longer count as graded."""
-        rest, removed = table.filter(pc.invert(rows)), table.filter(rows)
-        self.left_out[reason] += removed.num_rows
-        self.grades.subtract(_histogram(removed["grade"].combine_chunks()))
-        return rest
+        """Remove rows from the table, and from the counts of grades."""
+        remaining_rows, removed_rows = table.filter(pc.invert(rows)), table.filter(rows)
+        self.left_out[reason] += removed_rows.num_rows
+        self.grades.subtract(_histogram(removed_rows["grade"].combine_chunks()))
+        return remaining_rows
 
     def require_pairs(self) -> None:
         """Raise if no pair is left: a file without judgments would look like a valid one."""
@@ -154,7 +158,7 @@ class GradedPairs:
             )
 
     def settings(self) -> dict[str, Any]:
-        """What the grades were made with, as JSON values."""
+        """The settings of the grades, as JSON values."""
         rule = self.rule
         return {
             "model": self._model.name,
@@ -168,7 +172,7 @@ class GradedPairs:
         }
 
     def usefulness(self) -> dict[str, Any]:
-        """How useful the grades are to compare ads of one query, once all tables are made."""
+        """How useful the grades are to compare ads of a query; complete after the last table."""
         return {
             "ungraded_queries": self._total_queries - self.statistics.queries,
             "single_grade_queries": self.statistics.single_grade_queries,
@@ -177,7 +181,7 @@ class GradedPairs:
         }
 
     def result(self, files: Iterable[AnyPath], *notes: str) -> ExportResult:
-        """What to report when the graded pairs are written; empty notes are left out."""
+        """The result of an export of the graded pairs; empty notes are left out."""
         return ExportResult(
             files=tuple(files),
             rows=len(self),
@@ -194,12 +198,12 @@ class GradedPairs:
 
     def _grade(self) -> Iterator[pa.Table]:
         for table in self._relevance():
-            supported = self.rule.has_support(_to_numpy(table, "impressions"))
+            has_support = self.rule.has_support(_to_numpy(table, "impressions"))
             query = table["query"].combine_chunks().dictionary_encode()
             values = self.rule.scale(
-                _to_numpy(table, self.rule.column), query.indices.to_numpy(), supported
+                _to_numpy(table, self.rule.column), query.indices.to_numpy(), has_support
             )
-            column = pa.array(self.rule.grade(values, self.cuts), mask=~supported)
+            column = pa.array(self.rule.grade(values, self.cuts), mask=~has_support)
             self._total_queries += len(query.dictionary)
             self._count(column)
             yield table.append_column("grade", column)
@@ -212,14 +216,14 @@ class GradedPairs:
     def _clicked_values(self) -> Float64:
         """The value of every pair with enough support and a click.
 
-        Without a click, values differ by hardly more than support.
+        Values of pairs without a click differ mainly by their support.
         """
         values, n_supported = [], 0
         for table in self._relevance():
-            supported = self.rule.has_support(_to_numpy(table, "impressions"))
-            n_supported += int(supported.sum())
-            clicked = _to_numpy(table, "clicks") > 0
-            values.append(_to_numpy(table, self.rule.column)[supported & clicked])
+            has_support = self.rule.has_support(_to_numpy(table, "impressions"))
+            n_supported += int(has_support.sum())
+            has_click = _to_numpy(table, "clicks") > 0
+            values.append(_to_numpy(table, self.rule.column)[has_support & has_click])
         if not n_supported:
             self.left_out[self.rule.support_reason] = len(self._batches)
             self.require_pairs()
@@ -237,13 +241,13 @@ class GradedPairs:
         threads = min(MAX_BATCHES_AT_ONCE, thread_limit())
         relevance = partial(self._model.relevance, level=self.rule.level)
         for table in parallel_map(relevance, self._batches, threads=threads):
-            self._done += table.num_rows
-            report_progress("pairs", self._done, passes * len(self._batches))
+            self._n_done += table.num_rows
+            report_progress("pairs", self._n_done, passes * len(self._batches))
             yield table
 
 
 def add_settings(table: pa.Table, settings: dict[str, Any]) -> pa.Table:
-    """The table with these settings in its schema."""
+    """Add settings to the metadata of the table's schema."""
     return table.replace_schema_metadata({"reclick": json.dumps(settings)})
 
 
@@ -262,22 +266,26 @@ def _histogram(grades: pa.Array) -> dict[int, int]:
 class PairBatches:
     """Distinct pairs, in batches; no query is in two batches.
 
-    They are ordered by query, those of a model in buckets by bucket, then by query. So a model of
-    ten million pairs is never one table. They can be iterated any number of times.
+    The pairs are ordered by query; those of a model in buckets by bucket, then by query. A model of
+    ten million pairs is never one table. The batches can be iterated any number of times.
     """
 
     def __init__(self, model: ClickModel, pairs: object = None, *, size: int = BATCH_PAIRS) -> None:
         self._model, self._size = model, size
-        self._given = None if pairs is None else _encode_distinct(pairs)
+        self._requested_pairs = None if pairs is None else _encode_distinct(pairs)
 
     def __len__(self) -> int:
-        return self._model.training_totals.pairs if self._given is None else len(self._given[1])
+        return (
+            self._model.training_totals.pairs
+            if self._requested_pairs is None
+            else len(self._requested_pairs[1])
+        )
 
     def __iter__(self) -> Iterator[pa.Table]:
-        if self._given is None:
+        if self._requested_pairs is None:
             yield from self._model.iterate_pairs(self._size)
             return
-        names, *codes = self._given
+        names, *codes = self._requested_pairs
         start = 0
         for end in _batch_ends(codes[0], self._size):
             query, ad = (
@@ -299,7 +307,7 @@ def _encode_distinct(pairs: object) -> tuple[tuple[pa.Array, pa.Array], Int32, I
 
 
 def _batch_ends(query: Int32, size: int) -> list[int]:
-    """Where each batch ends: the first end of a query's pairs at or after `size` pairs."""
+    """The end of each batch: the first end of a query at or after `size` pairs."""
     query_ends = np.append(np.flatnonzero(np.diff(query)) + 1, len(query))
     ends: list[int] = []
     while not ends or ends[-1] < len(query):

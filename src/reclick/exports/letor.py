@@ -72,7 +72,7 @@ def _header(pairs: GradedPairs, features: Features) -> str:
 
 
 def _number_queries(queries: pa.Array, n_before: int) -> pa.Array:
-    """The queries' numbers, from 1, in the order of the file."""
+    """The numbers of the queries, from 1, in the order of the file."""
     return pa.array(np.arange(n_before + 1, n_before + 1 + len(queries))).cast(TEXT)
 
 
@@ -88,16 +88,16 @@ def _pair_lines(table: pa.Table, ids: pa.Array, features: Features) -> pa.Array:
 
 def _cell(number: int, values: pa.Array) -> pa.Array:
     """` number:value`, or nothing where there is no value; digits restore the exact number."""
-    known = pc.and_kleene(values.is_valid(), pc.invert(pc.is_nan(values)).fill_null(False))
+    has_value = pc.and_kleene(values.is_valid(), pc.invert(pc.is_nan(values)).fill_null(False))
     cell = concatenate(f" {number}:", values.cast(TEXT))
-    return pc.if_else(known, cell, pa.scalar("", TEXT))
+    return pc.if_else(has_value, cell, pa.scalar("", TEXT))
 
 
 # ---- features
 
 
 class Features(Protocol):
-    """Numbers of pairs, by name."""
+    """Named features of pairs."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class Features(Protocol):
 
 
 class ModelFeatures:
-    """What the model infers about a pair, and log(1 + impressions)."""
+    """The estimates of the model for a pair, and log(1 + impressions)."""
 
     names: tuple[str, ...] = (*MODEL_COLUMNS, "log_impressions")
 
@@ -153,21 +153,21 @@ class TableFeatures:
         return [values.take(rows) for values in self._values], pa.array(unknown)
 
     def _refuse_duplicates(self, rows: pa.Table) -> None:
-        repeated = np.flatnonzero(np.diff(self._keys) == 0)
-        if len(repeated):
-            row = int(self._order[repeated[0]])
+        duplicate_rows = np.flatnonzero(np.diff(self._keys) == 0)
+        if len(duplicate_rows):
+            row = int(self._order[duplicate_rows[0]])
             pair = " and ".join(abbreviate(rows[name][row].as_py()) for name in ("query", "ad"))
-            others = "" if len(repeated) == 1 else ", and it is not the only one"
-            raise LogError(f"features: the pair {pair} is in the table twice{others}.")
+            hint = "" if len(duplicate_rows) == 1 else ", and it is not the only one"
+            raise LogError(f"features: the pair {pair} is in the table twice{hint}.")
 
 
 def _read_table(source: object) -> pa.Table:
     """The whole table, with query and ad first and as text."""
     batches = []
-    for opened in open_sources(source, PAIR_COLUMNS, None):
-        for raw in opened.read(with_rows=True):
-            columns = {name: raw.columns[name].cast(TEXT) for name in ("query", "ad")}
-            rows: pa.RecordBatch = raw.rows
+    for rows_source in open_sources(source, PAIR_COLUMNS, None):
+        for batch in rows_source.read(with_rows=True):
+            columns = {name: batch.columns[name].cast(TEXT) for name in ("query", "ad")}
+            rows: pa.RecordBatch = batch.rows
             for name in rows.schema.names if rows is not None else ():
                 columns.setdefault(name, rows.column(name))
             batches.append(pa.table(columns))

@@ -1,7 +1,7 @@
-"""Formats of one line per pair: TREC qrels, and Quepid's CSV of ratings.
+"""Formats with one line per pair: TREC qrels, and Quepid's CSV of ratings.
 
-Qrels (`query 0 ad grade`) and LETOR are split at white space. So queries get an id of one word,
-listed in a second file, and ads must have such an id already.
+Fields of qrels (`query 0 ad grade`) and LETOR are split at white space. Therefore each query gets
+an id without white space, listed in a second file; the ids of ads must not have white space.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from reclick.logs.files.source import abbreviate
 from reclick.runtime.filesystem import AnyPath
 from reclick.runtime.outputs import write_files
 
-QUEPID_COLUMNS = ("query", "docid", "rating")  # as Quepid checks them: no quotes
+QUEPID_COLUMNS = ("query", "docid", "rating")  # Quepid accepts no quotes here
 
 # distinct queries, and how many came before → their ids
 QueryIds = Callable[[pa.Array, int], pa.Array]
@@ -65,9 +65,9 @@ def _qrels_lines(table: pa.Table, ids: pa.Array) -> pa.Array:
 
 
 def write_quepid(request: ExportRequest) -> ExportResult:
-    """Write the CSV, and note which texts Quepid or a spreadsheet may misread.
+    """Write the CSV, with notes about texts that Quepid or a spreadsheet may misread.
 
-    With `details` it is for a spreadsheet: the graded value, its interval and its support follow.
+    With `details` it is for a spreadsheet, with the graded value, its interval and its support.
     """
     pairs, warnings = GradedPairs.from_request(request), _SpreadsheetWarnings()
     details = _detail_columns(request.rule.quantity) if request.details else {}
@@ -102,14 +102,14 @@ class _SpreadsheetWarnings:
         self._broken = self._formulas = 0
 
     def inspect(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """The same tables, inspected as they pass."""
+        """Yield the same tables, and inspect them."""
         for table in tables:
             self._broken += _count_matches(table, '["\r\n]')
             self._formulas += _count_matches(table, "^[=+@\t\r-]")
             yield table
 
     def notes(self) -> tuple[str, str]:
-        """A note for each kind of text that occurred, else an empty text."""
+        """A note for each kind of text; empty if it did not occur."""
         broken = (
             f"{self._broken:,} pairs have a double quote or a line break in their text, which"
             " Quepid's importer does not preserve."
@@ -122,7 +122,7 @@ class _SpreadsheetWarnings:
 
 
 def _count_matches(table: pa.Table, pattern: str) -> int:
-    """How many pairs have the pattern in their query or ad."""
+    """The number of pairs with the pattern in their query or ad."""
     columns = (get_column(table, name) for name in ("query", "ad"))
     query, ad = (pc.match_substring_regex(column, pattern) for column in columns)
     return int(pc.or_(query, ad).true_count)
@@ -132,7 +132,7 @@ def _count_matches(table: pa.Table, pattern: str) -> int:
 
 
 def query_list_path(to: AnyPath) -> AnyPath:
-    """Where the queries of a file are listed that has only ids of them."""
+    """The path of the list of queries for a file that has only their ids."""
     return to.with_name(f"{to.name}.queries.tsv")
 
 
@@ -149,14 +149,14 @@ def write_with_query_list(
     """
     to = request.to
     with ExitStack() as stack:
-        opened: list[BinaryIO] = []
+        query_list_files: list[BinaryIO] = []
 
-        # The list of queries is opened first and written along with the pairs: nothing is held.
+        # The list of queries is opened first and written together with the pairs, to save memory.
         def open_query_list(path: Path) -> None:
-            opened.append(stack.enter_context(path.open("wb")))
+            query_list_files.append(stack.enter_context(path.open("wb")))
 
         def write_pairs(path: Path) -> None:
-            with path.open("wb") as file, opened[0] as query_list:
+            with path.open("wb") as file, query_list_files[0] as query_list:
                 file.write(header.encode())
                 _write_lines(tables, ids, lines, file, query_list)
 
@@ -176,16 +176,16 @@ def _write_lines(
 ) -> None:
     n_before = 0
     for table in tables:
-        encoded = get_column(table, "query").dictionary_encode()
-        query_ids = ids(encoded.dictionary, n_before)
-        texts = escape(encoded.dictionary, ONE_LINE_CODES)
+        query_column = get_column(table, "query").dictionary_encode()
+        query_ids = ids(query_column.dictionary, n_before)
+        texts = escape(query_column.dictionary, ONE_LINE_CODES)
         write_rows(query_list, concatenate(query_ids, "\t", texts, "\n"))
-        write_rows(file, lines(table, query_ids.take(encoded.indices)))
+        write_rows(file, lines(table, query_ids.take(query_column.indices)))
         n_before += len(query_ids)
 
 
 def check_ad_ids(request: ExportRequest, pairs: GradedPairs) -> Callable[[pa.Table], pa.Table]:
-    """A check that refuses ads whose id has white space, or leaves them out."""
+    """A check that raises if the id of an ad has white space, or leaves such ads out."""
 
     def check(table: pa.Table) -> pa.Table:
         has_space = contains_any(get_column(table, "ad"), WHITE_SPACE)

@@ -1,4 +1,4 @@
-"""nDCG of a run against judgments, per query and on average, with what was not judged."""
+"""nDCG of a run against judgments, per query and on average, with the share of judged ads."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class NDCGResult:
     low: float
     high: float
     level: float
-    queries: int  # with a relevant ad; those not in the run count as 0
-    not_in_run: int  # queries of these that the run lacks
+    queries: int  # queries with a relevant ad; those not in the run count as 0
+    not_in_run: int  # the number of these queries that are not in the run
     without_relevant: int  # judged queries without a relevant ad, left out
     not_judged: int  # queries of the run without judgments, left out
     judged_share: float  # of the ads at the first k positions
     by_query: pa.Table = field(repr=False)  # query, ndcg, judged
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON, without those of each query."""
+        """Plain values for JSON, without those of each query."""
         return {name: value for name, value in vars(self).items() if name != "by_query"}
 
     def _repr_html_(self) -> str:
@@ -68,8 +68,8 @@ def ndcg(
     DCG = Σ gain(grade of the ad at position i) / log₂(i + 1) over the first k positions, divided by
     the largest DCG that the judged ads of the query allow. `gain` is "linear" (the grade, as in
     trec_eval) or "exponential" (2^grade − 1). Equal scores are in descending order of ads, as in
-    trec_eval. An ad without a judgment counts as not relevant: `judged_share` says how many there
-    are. The interval resamples queries.
+    trec_eval. An ad without a judgment counts as not relevant; `judged_share` is the share of ads
+    with one. The interval resamples queries.
 
     `run` is a TREC run file, a table of query, ad and score (or rank), or a dict of queries and
     their ads, best first; `judgments` is anything that `read_judgments` reads.
@@ -84,7 +84,11 @@ def ndcg(
     check_range("level", level, 1e-6, 1 - 1e-6)
     rankings = _order_ads(read_run(run))
     grades = _grades_by_query(read_judgments(judgments))
-    relevant = {query: each for query, each in grades.items() if max(each.values()) > 0}
+    relevant = {
+        query: grades_of_query
+        for query, grades_of_query in grades.items()
+        if max(grades_of_query.values()) > 0
+    }
     if not relevant:
         raise UsageError("No query of the judgments has an ad with a grade above 0.")
     if not relevant.keys() & rankings.keys():
@@ -92,10 +96,14 @@ def ndcg(
             "The run and the judgments have no query in common. Do both use the same query ids?"
         )
     values = np.array(
-        [_ndcg_of_query(rankings.get(query, []), each, k, gain) for query, each in relevant.items()]
+        [
+            _ndcg_of_query(rankings.get(query, []), grades_of_query, k, gain)
+            for query, grades_of_query in relevant.items()
+        ]
     )
-    judged = [
-        [ad in each for ad in rankings.get(query, [])[:k]] for query, each in relevant.items()
+    is_judged = [
+        [ad in grades_of_query for ad in rankings.get(query, [])[:k]]
+        for query, grades_of_query in relevant.items()
     ]
     low, high = _bootstrap_interval(values, level)
     return NDCGResult(
@@ -109,12 +117,12 @@ def ndcg(
         not_in_run=len(relevant.keys() - rankings.keys()),
         without_relevant=len(grades) - len(relevant),
         not_judged=len(rankings.keys() - grades.keys()),
-        judged_share=sum(map(sum, judged)) / max(sum(map(len, judged)), 1),
+        judged_share=sum(map(sum, is_judged)) / max(sum(map(len, is_judged)), 1),
         by_query=pa.table(
             {
                 "query": pa.array(list(relevant), pa.large_string()),
                 "ndcg": values,
-                "judged": pa.array([sum(each) for each in judged], pa.int64()),
+                "judged": pa.array([sum(flags) for flags in is_judged], pa.int64()),
             }
         ),
     )
@@ -122,8 +130,8 @@ def ndcg(
 
 def _ndcg_of_query(ranking: list[str], grades: dict[str, float], k: int, gain: str) -> float:
     best = sorted(grades.values(), reverse=True)
-    shown = [grades.get(ad, 0.0) for ad in ranking]
-    return _dcg(shown, k, gain) / _dcg(best, k, gain)
+    page_grades = [grades.get(ad, 0.0) for ad in ranking]
+    return _dcg(page_grades, k, gain) / _dcg(best, k, gain)
 
 
 def _dcg(grades: list[float], k: int, gain: str) -> float:
@@ -149,7 +157,7 @@ def _grades_by_query(judgments: pa.Table) -> dict[str, dict[str, float]]:
 
 
 def _bootstrap_interval(values: Float64, level: float) -> tuple[float, float]:
-    """The interval of the mean by resampling queries."""
+    """The bootstrap interval of the mean, by resampling queries."""
     rng = np.random.default_rng(0)
     means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(RESAMPLES)]
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])

@@ -21,7 +21,7 @@ from reclick.exports.text_rows import (
 )
 from reclick.runtime.outputs import write_files
 
-MAX_REQUEST_BYTES = 100 << 20  # that OpenSearch accepts by default
+MAX_REQUEST_BYTES = 100 << 20  # OpenSearch's default limit
 
 
 def write_opensearch(request: ExportRequest) -> ExportResult:
@@ -59,14 +59,14 @@ def _header(request: ExportRequest, pairs: GradedPairs) -> bytes:
 
 def _ratings(table: pa.Table, separator: str) -> pa.Array:
     """The ratings of each query between its brackets, after the separator."""
-    encoded = get_column(table, "query").dictionary_encode()
-    changes = np.diff(encoded.indices.to_numpy()) != 0
+    query_column = get_column(table, "query").dictionary_encode()
+    changes = np.diff(query_column.indices.to_numpy()) != 0
     is_first, is_last = pa.array(np.append(True, changes)), pa.array(np.append(changes, True))
-    separators = pa.array([separator] + [","] * (len(encoded.dictionary) - 1), TEXT)
-    query = escape(encoded.dictionary, JSON_CODES)
+    separators = pa.array([separator] + [","] * (len(query_column.dictionary) - 1), TEXT)
+    query = escape(query_column.dictionary, JSON_CODES)
     opening = concatenate(separators, '\n{"query": "', query, '", "ratings": [')
     ad, grade = escape(get_column(table, "ad"), JSON_CODES), get_column(table, "grade")
     rating = concatenate('\n  {"docId": "', ad, '", "rating": "', grade, '"}')
-    starts = pc.if_else(is_first, opening.take(encoded.indices), pa.scalar(",", TEXT))
+    starts = pc.if_else(is_first, opening.take(query_column.indices), pa.scalar(",", TEXT))
     ends = pc.if_else(is_last, pa.scalar("]}", TEXT), pa.scalar("", TEXT))
     return concatenate(starts, rating, ends)

@@ -1,4 +1,4 @@
-"""Parquet of everything that the model infers about every pair: intervals, support and grade."""
+"""Parquet with all estimates of a model for every pair: values, intervals, support and grade."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reclick.runtime.outputs import write_files
 def write_parquet(request: ExportRequest) -> ExportResult:
     """Write every pair; those with too little support have no grade.
 
-    The cut points are in the file's schema, under "reclick".
+    The cut points are in the metadata "reclick" of the file's schema.
     """
     pairs = GradedPairs.from_request(request)
 

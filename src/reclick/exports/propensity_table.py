@@ -32,8 +32,8 @@ def propensities(
 
     propensity(k) = c(k) / c(1), where c(k) = Σ P(click at k) / Σ attractiveness over the ads at
     position k on the pages of `log`; its clicks are not used. It is the examination probability at
-    position k, averaged with attractiveness as weight. Where examination depends on the position
-    alone, as in PBM, no log is needed.
+    position k, averaged with attractiveness as weight. If examination depends only on the position,
+    as in PBM, no log is needed.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"], ["b", "a"]] * 2}
     >>> log["clicks"] = [[1], [1], [1, 2], [1]]

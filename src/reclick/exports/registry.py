@@ -1,4 +1,4 @@
-"""Write what a model infers for other tools: one line here per format."""
+"""Export the estimates of a model for other tools; every format has an entry here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
     "parquet": ExportFormat("Parquet of relevance", write_parquet, (".parquet", ".pq")),
     "propensities": ExportFormat("click propensities", write_propensities),
 }
-QUERY_LIST_FORMATS = frozenset({"qrels", "letor"})  # with a second file, *.queries.tsv
+QUERY_LIST_FORMATS = frozenset({"qrels", "letor"})  # have a second file, *.queries.tsv
 
 
 @check_arguments
@@ -64,14 +64,13 @@ def export(
     """Write judgments or propensities in the format of another tool; returns what was written.
 
     The files appear together when complete; one that Reclick did not write is replaced only with
-    `overwrite`. `format` is one of qrels, quepid, opensearch, letor,
-    parquet and propensities; without it, the format is inferred from the suffix of the file.
-    `pairs`, `cuts`, `quantity`, `bound`, `min_support` and `level` are as in `judgments`.
-    `features` is a table of query, ad and numbers, for letor; `log` has the pages that propensities
-    are means over;
-    `name` is that of the judgment list in OpenSearch; `details` adds the graded value, its
-    interval, impressions and clicks to the CSV of quepid, for a spreadsheet. With
-    `on_error="drop"`, pairs that the format cannot hold are left out and counted.
+    `overwrite`. `format` is one of qrels, quepid, opensearch, letor, parquet and propensities;
+    without it, the format is inferred from the suffix of the file. `pairs`, `cuts`, `quantity`,
+    `bound`, `min_support` and `level` are as in `judgments`. `features` is a table of query, ad and
+    numbers, for letor; `log` has the pages that propensities are means over; `name` is that of the
+    judgment list in OpenSearch; `details` adds the graded value, its interval, impressions and
+    clicks to the CSV of quepid, for a spreadsheet. With `on_error="drop"`, pairs that the format
+    cannot hold are left out and counted.
     """
     target = as_path(to)
     format_name = format_from_suffix(target) if format is None else format
@@ -80,12 +79,12 @@ def export(
     _refuse_unused(format_name, features=features, log=log, name=name, details=details or None)
     if target.is_dir():
         raise UsageError(f"{to} is a folder. Give the path of a file.")
-    inputs = [cast(Location, each) for each in (pairs, features, log) if is_location(each)]
+    inputs = [cast(Location, path) for path in (pairs, features, log) if is_location(path)]
     targets = [target, query_list_path(target)] if format_name in QUERY_LIST_FORMATS else [target]
-    for each in targets:
-        refuse_source_files(each, inputs, "one of the inputs")
+    for path in targets:
+        refuse_source_files(path, inputs, "one of the inputs")
         if isinstance(log, SessionLog):
-            log.refuse_target(each)
+            log.refuse_target(path)
     check_targets(targets, overwrite=overwrite)
     rule = GradingRule(cuts, quantity, bound, min_support, level)
     request = ExportRequest(
@@ -98,15 +97,15 @@ def export(
 
 
 def format_from_suffix(to: AnyPath) -> str:
-    """The format that the suffix of a file stands for."""
+    """Infer the format from the suffix of a file."""
     names = {
         suffix: name for name, format_ in EXPORT_FORMATS.items() for suffix in format_.suffixes
     }
     if to.suffix.lower() not in names:
-        known = ", ".join(f"{suffix} ({name})" for suffix, name in names.items())
+        suffix_list = ", ".join(f"{suffix} ({name})" for suffix, name in names.items())
         raise UsageError(
-            f"{to}: the format cannot be inferred from the suffix. Known suffixes are {known}; or"
-            f" give one of {', '.join(EXPORT_FORMATS)} with ",
+            f"{to}: the format cannot be inferred from the suffix. Known suffixes are "
+            f"{suffix_list}; or give one of {', '.join(EXPORT_FORMATS)} with ",
             Argument("format", ..., option="output_format"),
             ".",
         )
@@ -114,7 +113,7 @@ def format_from_suffix(to: AnyPath) -> str:
 
 
 def _refuse_unused(format_name: str, **options: object) -> None:
-    """Refuse an option of another format, which would have no effect."""
+    """Raise for options that have no effect in this format."""
     owners = {
         "features": "letor",
         "log": "propensities",

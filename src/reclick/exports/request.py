@@ -1,4 +1,4 @@
-"""What an export is asked for (model, file, grading rule), and what it reports when it is done."""
+"""The request of an export (model, file, grading rule) and its result."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Cuts = str | Sequence[float] | Float64  # the name of quantiles, "per-query", or
 class GradingRule:
     """Grade a pair by how many cut points its value reaches, if it has enough impressions.
 
-    The value is the lower end of the credible interval by default: 1 click of 1 impression has a
-    high rate, but a low lower end. A model whose prior makes it certain about pairs with few
-    impressions needs more than that, hence `min_support`.
+    By default the value is the lower end of the credible interval: 1 click of 1 impression is a
+    high rate, but with a low lower end. Some priors make a model certain about pairs with few
+    impressions; therefore `min_support` also requires a number of impressions.
 
     >>> GradingRule(cuts=(0.1, 0.5)).grade(np.array([0.05, 0.1, 0.7]), (0.1, 0.5))
     array([0, 1, 2], dtype=int32)
@@ -58,7 +58,7 @@ class GradingRule:
         return f"{self.quantity}{BOUND_SUFFIXES[self.bound]}"
 
     def cut_points(self, values: Float64) -> tuple[float, ...]:
-        """The cut points: as given, quarters, or the quantiles of the values of clicked pairs."""
+        """The cut points: numbers, quarters, or quantiles of the values of clicked pairs."""
         if not isinstance(self.cuts, str):
             return tuple(self.cuts)
         if self.cuts == PER_QUERY:
@@ -67,9 +67,9 @@ class GradingRule:
         return tuple(np.unique(np.quantile(values, np.arange(1, n) / n)).tolist())
 
     def grade(self, values: Float64, cut_points: Sequence[float]) -> Int32:
-        """How many cut points each value reaches [pair].
+        """The number of cut points that each value reaches [pair].
 
-        A quantile must be exceeded, so that pairs of equal value all have the lowest grade.
+        Quantiles must be exceeded, so that pairs of equal value all have the lowest grade.
         """
         side: Literal["left", "right"] = "left" if self.uses_quantiles else "right"
         cuts = np.asarray(cut_points, np.float64)
@@ -98,10 +98,10 @@ class GradingRule:
         return np.divide(values, best[query], out=np.zeros(len(values)), where=best[query] > 0)
 
     def describe_cuts(self, cuts: Sequence[float], digits: int = 6) -> str:
-        """What the grades are made with, in words."""
-        listed = ", ".join(f"{cut:.{digits}g}" for cut in cuts)
+        """A description of the cut points."""
+        cut_list = ", ".join(f"{cut:.{digits}g}" for cut in cuts)
         of_best = f"of the best {self.column} of the query"
-        return f"{listed} {of_best if self.cuts == PER_QUERY else f'on {self.column}'}"
+        return f"{cut_list} {of_best if self.cuts == PER_QUERY else f'on {self.column}'}"
 
     def has_support(self, impressions: Float64) -> Bool:
         """Whether each pair has enough impressions [pair]."""
@@ -109,12 +109,12 @@ class GradingRule:
 
     @property
     def support_reason(self) -> str:
-        """Why pairs with too few impressions are left out."""
+        """The reason why pairs with too few impressions are left out."""
         return f"shown fewer than {self.min_support:g} time{'s' * (self.min_support != 1)}"
 
 
 def _check_cuts(cuts: object) -> str | tuple[float, ...]:
-    """The name of quantiles, "per-query", or increasing numbers as a tuple."""
+    """Check cuts: the name of quantiles, "per-query", or increasing numbers as a tuple."""
     if isinstance(cuts, str) and cuts in {*QUANTILES, PER_QUERY}:
         return cuts
     if isinstance(cuts, Sequence | np.ndarray) and not isinstance(cuts, str):
@@ -137,7 +137,7 @@ def _is_finite_number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """One export: of which model, to which file, and how."""
+    """One export: the model, the file and the options."""
 
     model: ClickModel
     to: AnyPath
@@ -153,7 +153,7 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was written: files, rows, grades by cut points, and what was left out and why."""
+    """The result of an export: files, rows, grades, and pairs that were left out."""
 
     files: tuple[AnyPath, ...]
     rows: int
@@ -161,11 +161,11 @@ class ExportResult:
     queries: int = 0  # with a graded pair
     grades: dict[int, int] = field(default_factory=dict)  # grade → pairs
     cuts: tuple[float, ...] = ()
-    column: str = ""  # that the cut points are on
-    rule: str = ""  # the cut points in words
+    column: str = ""  # that the cut points apply to
+    rule: str = ""  # description of the cut points
     left_out: dict[str, int] = field(default_factory=dict)  # reason → pairs
     ungraded_queries: int = 0  # all their pairs were left out
-    single_grade_queries: int = 0  # no use to a ranking metric
+    single_grade_queries: int = 0  # have no effect on a ranking metric
     comparisons: int = 0  # of two ads of one query with different grades
     overlap: float | None = None  # share of them whose intervals overlap
     level: float = 0.9  # of the intervals
@@ -188,7 +188,7 @@ class ExportResult:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes), *map(str, self.files)])
 
     def _query_lines(self) -> list[str]:
-        """How useful the grades are to compare ads of one query."""
+        """Lines on how useful the grades are to compare ads of a query."""
         without = _format_share(self.ungraded_queries, self.queries + self.ungraded_queries)
         single = _format_share(self.single_grade_queries, self.queries)
         lines = [

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from reclick.data.string_index import buffers
 
 TEXT = pa.large_string()
-# All that Python takes for white space, and so most readers: they split lines there.
+# All white space by Python's definition; most readers split lines there.
 WHITE_SPACE = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
     "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -27,10 +27,10 @@ CSV_CODES = {'"': '""'}
 
 
 def escape(texts: pa.Array, codes: dict[str, str]) -> pa.Array:
-    """The texts with each of these characters replaced by its code.
+    """Replace each of these characters by its code.
 
-    The character that codes start with comes first. `urllib.parse.unquote` undoes ONE_WORD_CODES
-    and ONE_LINE_CODES.
+    The character that codes start with must come first. `urllib.parse.unquote` undoes
+    ONE_WORD_CODES and ONE_LINE_CODES.
 
     >>> texts = pa.array(["50% off"])
     >>> escape(texts, ONE_WORD_CODES)[0].as_py(), escape(texts, ONE_LINE_CODES)[0].as_py()
@@ -39,19 +39,19 @@ def escape(texts: pa.Array, codes: dict[str, str]) -> pa.Array:
     texts = texts.cast(TEXT)
     content = _content(texts)
     for character, code in codes.items():
-        if character.encode() in content:  # most never occur
+        if character.encode() in content:  # most of them never occur
             texts = pc.replace_substring(texts, character, code)
     return texts
 
 
 def escape_csv(texts: pa.Array) -> pa.Array:
-    """Texts as CSV cells: quoted where they have a comma, a quote or a line break.
+    """Texts as CSV cells: quoted if they have a comma, a quote or a line break.
 
     >>> escape_csv(pa.array(["plain", 'a "b", c'])).to_pylist()
     ['plain', '"a ""b"", c"']
     """
-    quoted = concatenate('"', escape(texts, CSV_CODES), '"')
-    return pc.if_else(contains_any(texts, ',"\r\n'), quoted, texts.cast(TEXT))
+    quoted_texts = concatenate('"', escape(texts, CSV_CODES), '"')
+    return pc.if_else(contains_any(texts, ',"\r\n'), quoted_texts, texts.cast(TEXT))
 
 
 def contains_any(texts: pa.Array, characters: str) -> pa.Array:
@@ -60,13 +60,13 @@ def contains_any(texts: pa.Array, characters: str) -> pa.Array:
 
 
 def map_distinct(texts: pa.Array, function: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """function(texts), computed once for each distinct text."""
-    encoded = texts.dictionary_encode()
-    return function(encoded.dictionary).take(encoded.indices)
+    """Apply a function to texts, once per distinct text."""
+    column = texts.dictionary_encode()
+    return function(column.dictionary).take(column.indices)
 
 
 def concatenate(*parts: pa.Array | str) -> pa.Array:
-    r"""The parts of each row as one text; a `str` is the same in all rows, a null is empty.
+    r"""Join the parts of each row; a `str` is the same in all rows, a null is empty.
 
     >>> concatenate("a", pa.array([1, None]), "\n").to_pylist()
     ['a1\n', 'a\n']

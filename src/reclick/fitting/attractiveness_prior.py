@@ -1,10 +1,10 @@
-"""A prior of each pair's attractiveness, from what is known of its ad.
+"""A prior of each pair's attractiveness, from the other data of its ad.
 
     pair ← the ad over its other queries ← the words of the ad ← overall
 
-The prior mean of a pair (q, d) is what ad d did on its other queries, shrunk to what its words
-say, and that to the mean of all pairs. A pair's own clicks are never part of its own prior mean.
-The prior is the stronger, the more is known of the ad elsewhere:
+The prior mean of a pair (q, d) is the click rate of ad d on its other queries, shrunk towards the
+rate of its words, and that towards the mean of all pairs. The clicks of a pair are never part of
+its own prior mean. The prior is stronger if the ad has more data on other queries:
 
     mean(q, d) = (N + a) / (X + a / w),    1 / strength(q, d) = 1 / p + 1 / (N + a),
 
@@ -16,7 +16,7 @@ own prior, with the attractiveness integrated out: Beta-binomial where attractiv
 probability; Gamma and Luce's choice against the rivals of the pair where it is a weight. Strengths
 are in pseudo-clicks.
 
-Where no ad has a second query, N = X = 0 for every pair: the prior mean is what the words say, or
+If no ad has a second query, N = X = 0 for every pair: the prior mean is the rate of the words, or
 the mean of all pairs, and only 1 / p + 1 / a matters.
 """
 
@@ -42,23 +42,20 @@ from reclick.text.poisson_regression import TEXT_MODELS, cross_fit_rates
 from reclick.text.word_rates import TextModel, TokenLists
 
 LOG_STRENGTHS = (-2.0, 7.0)  # the range of log p and log a
-USUAL_LOG_STRENGTH, LOG_STRENGTH_DEVIATION = (
-    math.log(3.0),
-    1.0,
-)  # their prior: few clicks say little
+USUAL_LOG_STRENGTH, LOG_STRENGTH_DEVIATION = math.log(3.0), 1.0  # their normal prior
 GRID_POINTS, STEPS = 7, (0.6, 0.3, 0.15)  # of the search along p and a in turn
-PEAK_DIGITS = 3  # after the point, of a log-strength
-MAX_PAIRS = 25_000  # that strengths are chosen on; of more, whole ads are drawn by their number
+PEAK_DIGITS = 3  # decimals of a log-strength
+MAX_PAIRS = 25_000  # to choose strengths on; of more, whole ads are sampled
 LEAST_RATE, MOST_RATE, MOST_WEIGHT = 1e-6, 0.99, 1e6  # of words: probabilities, or weights
-MIN_EVIDENCE = 1e-4  # per pair: what a level must add to the log-likelihood to be used
-MIN_TOTAL_EVIDENCE = 2.0  # of all pairs: what all levels must add together, else it may be chance
-SHARES = 1e-6, 1 - 1e-6  # of the choices in which a pair competes
+MIN_EVIDENCE = 1e-4  # per pair: a level must add this to the log-likelihood to be used
+MIN_TOTAL_EVIDENCE = 2.0  # of all pairs: what all levels must add together, more than by chance
+SHARES = 1e-6, 1 - 1e-6  # limits of the probability of a pair in its choices
 NO_TEXT = "no text of the ads was given"
 NOTHING_KNOWN = f"no ad is on more than one query; {NO_TEXT}"
 
 
 class Strengths(NamedTuple):
-    """How strongly a pair is held to its ad, and an ad to its words, in pseudo-clicks."""
+    """Strengths of the prior of a pair given its ad, and of an ad given its words."""
 
     pair: float
     ad: float
@@ -71,10 +68,10 @@ class PairPrior(NamedTuple):
     strength: Float64
 
     def to_beta(self, strength: float | None = None) -> BetaPrior:
-        """The same for probabilities, in pseudo-examinations; of one `strength` if it is given."""
+        """Priors of probabilities, in pseudo-examinations; all with `strength` if it is given."""
         mean = np.clip(self.mean, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
-        each = self.strength / mean if strength is None else np.full(len(mean), strength)
-        return BetaPrior(mean, each)
+        strengths = self.strength / mean if strength is None else np.full(len(mean), strength)
+        return BetaPrior(mean, strengths)
 
 
 class Choices(NamedTuple):
@@ -93,12 +90,12 @@ class Choices(NamedTuple):
         return cls(expected / share, weight * (1 - share) / share)
 
     def take(self, pairs: Int64) -> Choices:
-        """Those of some pairs."""
+        """The choices of some pairs."""
         return Choices(*(each[pairs] for each in self))
 
 
 class AdRecords(Protocol):
-    """The clicks and the exposure of all pairs of a log, wherever they are."""
+    """The clicks and the exposure of all pairs of a log, in memory or in buckets."""
 
     @property
     def n_ads(self) -> int:
@@ -110,24 +107,24 @@ class AdRecords(Protocol):
 
     @property
     def most(self) -> float:
-        """The highest attractiveness that words may say."""
+        """The highest attractiveness that words may predict."""
 
     @property
     def n_shown(self) -> int:
-        """The pairs that were shown."""
+        """The number of pairs that were shown."""
 
     @property
     def has_clicks(self) -> bool:
         """Whether any pair was clicked."""
 
     def count_ads(self) -> tuple[int, int]:
-        """The ads that were shown for more than one query, and those that were shown."""
+        """The numbers of ads that were shown for more than one query, and for any."""
 
     def by_ad(self) -> tuple[Float64, Float64]:
         """Clicks and exposure of each ad."""
 
     def sample(self) -> AdRecord:
-        """The pairs that were shown, of all ads or of some ads drawn by their number."""
+        """The pairs that were shown, of all ads or of a sample of the ads."""
 
     def discount_by_ad(self, word_rate: Float64, strengths: Strengths) -> tuple[Float64, Float64]:
         """Clicks and exposure of each ad, where a pair is worth at most its strength."""
@@ -135,7 +132,7 @@ class AdRecords(Protocol):
     def find_priors(
         self, by_ad: tuple[Float64, Float64] | None, word_rate: Float64, strengths: Strengths
     ) -> PairPrior:
-        """The prior of each pair, from what its ad did on other queries [pair]."""
+        """The prior of each pair, from the data of its ad on other queries [pair]."""
 
 
 class AdRecord(NamedTuple):
@@ -149,7 +146,7 @@ class AdRecord(NamedTuple):
 
     @property
     def most(self) -> float:
-        """The highest attractiveness that words may say."""
+        """The highest attractiveness that words may predict."""
         return MOST_RATE if self.choices is None else MOST_WEIGHT
 
     @property
@@ -159,7 +156,7 @@ class AdRecord(NamedTuple):
 
     @property
     def n_shown(self) -> int:
-        """The pairs that were shown."""
+        """The number of pairs that were shown."""
         return int(np.sum(self.exposure > 0))
 
     @property
@@ -168,17 +165,17 @@ class AdRecord(NamedTuple):
         return bool(self.clicks.any())
 
     def count_ads(self) -> tuple[int, int]:
-        """The ads that were shown for more than one query, and those that were shown."""
+        """The numbers of ads that were shown for more than one query, and for any."""
         pairs = np.bincount(self.ad, self.exposure > 0, self.n_ads)
         return int(np.sum(pairs > 1)), int(np.sum(pairs > 0))
 
     def move_to(self, at: IndexMap, counts: Counts) -> AdRecord:
         """The same record among the pairs of later counts."""
-        moved = [
+        columns = [
             at.place_pairs(each) for each in (self.clicks, self.exposure, *(self.choices or ()))
         ]
-        choices = Choices(*moved[2:]) if self.choices else None
-        return AdRecord(moved[0], moved[1], counts.pair_ad, len(counts.ads), choices)
+        choices = Choices(*columns[2:]) if self.choices else None
+        return AdRecord(columns[0], columns[1], counts.pair_ad, len(counts.ads), choices)
 
     def by_ad(self) -> tuple[Float64, Float64]:
         """Clicks and exposure of each ad."""
@@ -194,15 +191,15 @@ class AdRecord(NamedTuple):
         )
 
     def discount(self, word_rate: Float64, pair_strength: float) -> AdRecord:
-        """The record as it informs about the ads: a pair is worth at most `pair_strength`."""
+        """The record as evidence on the ads: a pair is worth at most `pair_strength`."""
         worth = pair_strength / (pair_strength + self.exposure * word_rate[self.ad])
         return self._replace(clicks=self.clicks * worth, exposure=self.exposure * worth)
 
     def sample(self) -> AdRecord:
-        """The pairs that were shown, of all ads or of some ads drawn by their number."""
+        """The pairs that were shown, of all ads or of a sample of the ads."""
         numbers = np.arange(self.n_ads, dtype=np.int32)
-        shown = (self.exposure > 0) & draw_ads(numbers, self.n_shown)[self.ad]
-        rows = np.flatnonzero(shown)
+        in_sample = (self.exposure > 0) & draw_ads(numbers, self.n_shown)[self.ad]
+        rows = np.flatnonzero(in_sample)
         choices = None if self.choices is None else self.choices.take(rows)
         clicks, exposure = self.clicks[rows], self.exposure[rows]
         return AdRecord(clicks, exposure, self.ad[rows], self.n_ads, choices)
@@ -214,24 +211,24 @@ class AdRecord(NamedTuple):
     def find_priors(
         self, by_ad: tuple[Float64, Float64] | None, word_rate: Float64, strengths: Strengths
     ) -> PairPrior:
-        """The prior of each pair, from what its ad did on other queries [pair].
+        """The prior of each pair, from the data of its ad on other queries [pair].
 
-        `by_ad` is that of `discount_by_ad`, of all queries; None where ads say nothing.
+        `by_ad` is the result of `discount_by_ad`, over all queries; None if ads are not used.
         """
         clicks = exposure = np.zeros(len(self.ad))
         if by_ad is not None:
-            own = self.discount(word_rate, strengths.pair)
-            clicks = np.maximum(by_ad[0][self.ad] - own.clicks, 0.0)
-            exposure = np.maximum(by_ad[1][self.ad] - own.exposure, 0.0)
+            record = self.discount(word_rate, strengths.pair)
+            clicks = np.maximum(by_ad[0][self.ad] - record.clicks, 0.0)
+            exposure = np.maximum(by_ad[1][self.ad] - record.exposure, 0.0)
         return _prior_given(clicks, exposure, word_rate[self.ad], strengths)
 
 
 def draw_ads(numbers: Int32, n_shown: int) -> Bool:
-    """Which ads are drawn, so that of so many pairs about `MAX_PAIRS` are; all of fewer [ad]."""
+    """Which ads to sample, for about `MAX_PAIRS` of `n_shown` pairs; all if they are fewer [ad]."""
     if n_shown <= MAX_PAIRS:
         return np.ones(len(numbers), bool)
-    drawn = splitmix64(numbers.astype(np.uint64)) >> np.uint64(32)
-    return np.asarray(drawn < MAX_PAIRS / n_shown * 2.0**32)
+    hashes = splitmix64(numbers.astype(np.uint64)) >> np.uint64(32)
+    return np.asarray(hashes < MAX_PAIRS / n_shown * 2.0**32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +249,9 @@ class AttractivenessPrior:
 def fit_prior(
     record: AdRecords, word_rate: Float64, *, use_ads: bool = True
 ) -> AttractivenessPrior:
-    """The prior of highest evidence. `word_rate` [ad] must not know the ad's own clicks.
+    """The prior of highest evidence. `word_rate` [ad] must not depend on the ad's own clicks.
 
-    Without `use_ads` a pair is not drawn to what its ad does on other queries.
+    Without `use_ads` the prior of a pair does not depend on the other queries of its ad.
 
     >>> clicks, ad = np.array([9.0, 8.0, 1.0, 0.0]), np.array([0, 0, 1, 1])
     >>> record = AdRecord(clicks, np.full(4, 10.0), ad, 2)
@@ -266,23 +263,23 @@ def fit_prior(
     rate, nothing = word_rate[sample.ad], np.zeros(len(sample.ad))
 
     def evidence(strengths: Strengths) -> float:
-        others = nothing, nothing
+        elsewhere = nothing, nothing
         if use_ads:
-            others = sample.discount(word_rate, strengths.pair).elsewhere()
-        prior = _prior_given(*others, rate, strengths)
+            elsewhere = sample.discount(word_rate, strengths.pair).elsewhere()
+        prior = _prior_given(*elsewhere, rate, strengths)
         if sample.choices is None:
             return _evidence_of_probabilities(sample.clicks, sample.exposure, *prior)
         return _evidence_of_weights(sample.clicks, *sample.choices, *prior)
 
     strengths = _maximise_evidence(evidence, together=not use_ads)
-    found = evidence(strengths) / max(len(sample.clicks), 1)
-    known = record.discount_by_ad(word_rate, strengths) if use_ads else None
-    of_ads = known or (np.zeros(record.n_ads), np.zeros(record.n_ads))
+    evidence_per_pair = evidence(strengths) / max(len(sample.clicks), 1)
+    by_ad = record.discount_by_ad(word_rate, strengths) if use_ads else None
+    ad_totals = by_ad or (np.zeros(record.n_ads), np.zeros(record.n_ads))
     return AttractivenessPrior(
         strengths,
-        record.find_priors(known, word_rate, strengths),
-        _prior_given(*of_ads, word_rate, strengths),
-        found,
+        record.find_priors(by_ad, word_rate, strengths),
+        _prior_given(*ad_totals, word_rate, strengths),
+        evidence_per_pair,
     )
 
 
@@ -318,7 +315,7 @@ def _maximise_evidence(
 
 
 def _coarse_peak(function: Callable[[float], float]) -> float:
-    """About where a function with one maximum over `LOG_STRENGTHS` has it."""
+    """The approximate maximum of a function that has only one over `LOG_STRENGTHS`."""
     grid = np.linspace(*LOG_STRENGTHS, GRID_POINTS)
     values = [function(float(x)) for x in grid]
     best = min(max(int(np.argmax(values)), 1), GRID_POINTS - 2)
@@ -326,15 +323,15 @@ def _coarse_peak(function: Callable[[float], float]) -> float:
 
 
 def _fine_peak(function: Callable[[float], float], near: float, step: float) -> float:
-    """Where a function has its maximum near a point, by a parabola."""
+    """The maximum of a function near a point, by a parabola."""
     points = np.array([near - step, near, near + step])
     return _parabola_peak(points, [function(float(x)) for x in points])
 
 
 def _parabola_peak(points: Float64, values: Sequence[float]) -> float:
-    """The peak of the parabola through three points at equal distances, at most one beyond them.
+    """The peak of the parabola through three points at equal distances, at most one step outside.
 
-    It is rounded: further digits would follow the rounding of sums, and differ between buckets.
+    It is rounded: further digits depend on the rounding of sums, and would differ between buckets.
     """
     step = float(points[1] - points[0])
     slope, curve = values[2] - values[0], values[0] - 2 * values[1] + values[2]
@@ -371,7 +368,7 @@ def _evidence_of_weights(
     The likelihood θⁿ (c + θ)⁻ᴺ, of n clicks in N choices against rivals c, is that of a Gamma of
     rate x = N / (c + θ₀), which has its slope at the mode θ₀, times a rest. The integral is by
     Gauss's rule with two nodes, exact for a rest of third degree. Without the rest clicks would be
-    Poisson, more scattered than choices are: single sessions would speak for a strong prior.
+    Poisson, more scattered than choices are: single sessions would be evidence of a strong prior.
     """
     total = 0.0
     for i in range(len(clicks)):
@@ -393,35 +390,35 @@ def _evidence_of_weights(
 
 @dataclass(frozen=True, slots=True)
 class AdPrior:
-    """Prior means and strengths of any pair, and how they came about."""
+    """Prior means and strengths of any pair, and their sources."""
 
     prior: AttractivenessPrior
     model: TextModel | None  # of the words of new ads
     overall: float  # the rate of all pairs
-    sources: str  # what it is from, in words
-    most: float = MOST_WEIGHT  # that words may say
+    sources: str  # of the prior, in words
+    most: float = MOST_WEIGHT  # that words may predict
 
     @property
     def report(self) -> str:
-        """What the prior is from, and how strong it is."""
+        """The sources of the prior, and its strengths, in words."""
         pair, ad = self.prior.strengths
         return f"{self.sources}; strengths: pair {pair:.3g}, ad {ad:.3g} clicks"
 
     @property
     def pairs(self) -> PairPrior:
-        """Of the pairs of the training log."""
+        """The prior of the pairs of the training log."""
         return self.prior.pairs
 
     def unseen(self, known_ad: Int32, tokens: TokenLists | None) -> PairPrior:
-        """Of pairs that were never seen, from their ads' numbers (−1: new) and words [ad]."""
+        """The prior of unseen pairs, from the numbers (−1: new) and words of their ads [ad]."""
         rate = np.full(len(known_ad), self.overall)
         if self.model is not None and tokens is not None:
             rate = np.clip(self.model.rate(tokens), LEAST_RATE, self.most)
         new = self.prior.for_new_ad(rate)
-        known = known_ad >= 0
+        is_known = known_ad >= 0
         mean, strength = new.mean.copy(), new.strength.copy()
-        mean[known] = self.prior.ads.mean[known_ad[known]]
-        strength[known] = self.prior.ads.strength[known_ad[known]]
+        mean[is_known] = self.prior.ads.mean[known_ad[is_known]]
+        strength[is_known] = self.prior.ads.strength[known_ad[is_known]]
         return PairPrior(mean, strength)
 
     # saving
@@ -444,7 +441,7 @@ class AdPrior:
         return values, tables
 
     def is_for(self, n_pairs: int, n_ads: int) -> bool:
-        """Whether it has a mean and a strength for as many pairs and ads."""
+        """Whether it has a mean and a strength for each of so many pairs and ads."""
         sizes = [len(each) for prior in (self.prior.pairs, self.prior.ads) for each in prior]
         return sizes == [n_pairs, n_pairs, n_ads, n_ads]
 
@@ -461,7 +458,7 @@ class AdPrior:
         return cls(prior, model, values["overall"], values["sources"], values["most"])
 
     def with_pairs(self, tables: Mapping[str, pa.Table], n_pairs: int) -> AdPrior:
-        """The same with the prior of other pairs, which the table `pairs` has."""
+        """The same with the prior of other pairs, read from the table `pairs`."""
         pairs = _read_prior(tables, "pairs", n_pairs)
         return replace(self, prior=replace(self.prior, pairs=pairs))
 
@@ -482,7 +479,7 @@ def fit_ad_prior(
 ) -> AdPrior:
     """The prior of highest evidence: with words if they add to it, and with the ads' records.
 
-    Without `use_ads` a pair is not drawn to what its ad does on other queries; without
+    Without `use_ads` the prior of a pair does not depend on the other queries of its ad; without
     `need_evidence` the words are used even if they add nothing. `overall` is the mean of all
     pairs, by default that of the record.
     """
@@ -550,7 +547,7 @@ def select_ad_prior(
 
 
 def _describe_ads(record: AdRecords) -> str:
-    recurring, shown = record.count_ads()
+    recurring, n_shown = record.count_ads()
     if not recurring:
         return "no ad is on more than one query"
-    return f"{recurring:,} of {shown:,} ads are on more than one query"
+    return f"{recurring:,} of {n_shown:,} ads are on more than one query"

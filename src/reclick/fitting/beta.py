@@ -1,7 +1,7 @@
 """Rates with a Beta prior: density, posterior mean, quantiles, intervals, and products.
 
 A rate with mean m and strength s (pseudo-observations) is Beta(a = m s, b = (1 − m) s). Decision 17
-says why the quantiles are not SciPy's.
+explains why the quantiles are not SciPy's.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from reclick.data.ragged import Float64
 from reclick.errors import SettingError
 from reclick.runtime.jit import kernel, subkernel
 
-LOG_SMALLEST_FLOAT = -745.0  # below exp of this there is no float64
+LOG_SMALLEST_FLOAT = -745.0  # exp of less underflows in float64
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-# When both parameters are above, quadrature is shorter than the continued fraction.
+# If both parameters are larger, quadrature is shorter than the continued fraction.
 QUADRATURE_FROM = 500.0
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
@@ -67,9 +67,9 @@ def credible_interval(
         raise SettingError("level", level, "a credible level between 0 and 1, such as 0.9")
     m, s = np.broadcast_arrays(np.asarray(mean, np.float64), np.asarray(strength, np.float64))
     certain = (m <= 0.0) | (m >= 1.0) | np.isinf(s)
-    known = np.where(certain, 1.0, s)
+    finite = np.where(certain, 1.0, s)
     tail = 0.5 * (1.0 - level)
-    bounds = [beta_quantile(p, m * known, (1.0 - m) * known) for p in (tail, 1.0 - tail)]
+    bounds = [beta_quantile(p, m * finite, (1.0 - m) * finite) for p in (tail, 1.0 - tail)]
     low, high = (np.where(certain, m, bound) for bound in bounds)
     return np.where(s == 0.0, 0.0, low), np.where(s == 0.0, 1.0, high)
 
@@ -137,7 +137,7 @@ def _log_front(x: float, a: float, b: float) -> float:
 
 @subkernel
 def _continued_fraction(x: float, a: float, b: float) -> float:
-    """I_x(a, b) = front · this / a (modified Lentz), quick for x below about the mean."""
+    """I_x(a, b) = front · result / a (modified Lentz), quick for x below about the mean."""
     c = 1.0
     d = 1.0 / (1.0 - (a + b) * x / (a + 1.0))
     h = d
@@ -159,7 +159,7 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
 def _tail_integral(x: float, a: float, b: float, end: float) -> float:
     """Integrate (t/x)^(a−1) ((1−t)/(1−x))^(b−1) / (x (1−x)) from x to `end` (Gauss-Legendre).
 
-    Times front, it is the mass of the tail.
+    Multiplied by `front`, it is the mass of the tail.
     """
     total = 0.0
     half = 0.5 * (end - x)
@@ -242,7 +242,7 @@ def _quantile(p: float, a: float, b: float) -> float:
             move = newton / min(max(1.0 + 0.5 * newton * curve, 0.5), 2.0)
             if low <= u + move <= high:
                 u += move
-                if abs(move) * (1.0 + rate + abs(curve)) < 1e-4:  # the error left is the cube of it
+                if abs(move) * (1.0 + rate + abs(curve)) < 1e-4:  # the remaining error is its cube
                     break
                 continue
         u = 0.5 * (low + high)

@@ -31,9 +31,9 @@ MAX_LOG_CHANGE = 5.0  # of a parameter in one extrapolation
 
 
 class PairSums:
-    """Sums per pair, of one or more runs of pairs. Adding lays the runs side by side.
+    """Sums per pair, of one or more runs of pairs. Adding two collects the runs of both.
 
-    Every name has runs of its own, so sums per query or per cell may stand beside those per pair.
+    Every name has its own runs, so there may also be sums per query or per cell.
 
     >>> both = PairSums.of(0, clicks=np.ones(2)) + PairSums.of(2, clicks=np.zeros(1))
     >>> both["clicks"]
@@ -71,7 +71,7 @@ class PairSums:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What an E-step finds: it adds up over blocks."""
+    """The results of an E-step, which add up over blocks."""
 
     log_likelihood: float
     totals: Mapping[str, Float64] = field(default_factory=dict)  # common to all pairs
@@ -110,7 +110,7 @@ S = TypeVar("S", bound=HasLikelihood)
 
 @dataclass(frozen=True, slots=True)
 class FitResult(Generic[P, S]):
-    """Where the loop stopped, and why."""
+    """The parameters at which the loop stopped, and why it stopped."""
 
     parameters: P
     statistics: S  # under these parameters
@@ -122,7 +122,7 @@ class FitResult(Generic[P, S]):
 class EMProblem(ABC, Generic[P]):
     """What EM maximises: the posterior density of the parameters, given sessions.
 
-    It is of all pairs and queries of a log, or of those of one bucket. Parameters that belong to a
+    It covers all pairs and queries of a log, or those of one bucket. Parameters that belong to a
     pair or a query are its rows; all others are common. An M-step finds a row from the statistics
     of that row, and a common parameter from the totals. So a bucket can take the M-step of its own
     rows, given the totals of all buckets (`reclick.models.bucket_em`).
@@ -135,11 +135,11 @@ class EMProblem(ABC, Generic[P]):
     @property
     @abstractmethod
     def e_step(self) -> Callable[[P, Any], Statistics]:
-        """The E-step of a block: a function of a module."""
+        """The E-step of a block: a function at the top level of a module."""
 
     @abstractmethod
     def start(self, last: P | None) -> P:
-        """Where EM starts: from the prior means, or from where an earlier EM ended."""
+        """Where EM starts: the prior means, or the result of an earlier EM."""
 
     @abstractmethod
     def m_step(self, now: P, statistics: Statistics) -> P:
@@ -172,8 +172,8 @@ class Squarem(Generic[P]):
     """After every second step, an extrapolation to where the steps seem to lead.
 
     `extrapolate(first, second, third, limit)` returns the parameters ahead of two steps, and the
-    length of the extrapolation in steps, at most `limit`. Where the objective would be lower
-    there, it is not taken and the limit halves; where the limit was reached, it doubles.
+    length of the extrapolation in steps, at most `limit`. If the objective would be lower there,
+    the extrapolation is rejected and the limit halves; if the limit was reached, it doubles.
     """
 
     extrapolate: Callable[[P, P, P, float], tuple[P, float]]
@@ -200,7 +200,7 @@ def run_em(
     """Iterate until a step gains less than `tolerance` per session, or the iterations run out.
 
     The objective is the log-likelihood plus `log_prior(parameters)`, and may not fall. A tolerance
-    of 0 or less asks for all iterations; the last M-step is then evaluated too, unless it is
+    of 0 or less runs all iterations; the last M-step is then evaluated too, unless it is
     accelerated. The optional hooks:
 
     - `safe_step(parameters, proposal)` replaces an M-step that lowers the objective.
@@ -208,11 +208,11 @@ def run_em(
       step. Gains are then counted from there.
     - `quiet` reports no progress and logs no warning.
     """
-    where = engine or LocalEngine()
-    held = where.prepare(as_it_is, blocks)
+    runner = engine or LocalEngine()
+    prepared_blocks = runner.prepare(as_it_is, blocks)
     return iterate_em(
         start,
-        lambda now: where.reduce(e_step, now, held),
+        lambda now: runner.reduce(e_step, now, prepared_blocks),
         m_step,
         log_prior=log_prior,
         sessions=sessions,
@@ -239,7 +239,7 @@ def iterate_em(
     normalise: Callable[[P, S], P] | None = None,
     quiet: bool = False,
 ) -> FitResult[P, S]:
-    """The loop of `run_em`, wherever `evaluate(parameters)` finds the statistics of all blocks."""
+    """The loop of `run_em`, where `evaluate(parameters)` returns the statistics of all blocks."""
     ascent = _Ascent(
         start,
         evaluate=evaluate,
@@ -254,7 +254,7 @@ def iterate_em(
         iterations, gain = len(ascent.objective), ascent.gain
         if not quiet:
             report_progress("iterations", iterations)
-        if ascent.stepped and gain < tolerance and tolerance > 0:
+        if ascent.is_m_step and gain < tolerance and tolerance > 0:
             message = f"converged after {iterations} iterations, gain {gain:.1e} < {tolerance:g}"
             return ascent.result(True, message)
         if iterations >= max_iterations:
@@ -272,7 +272,7 @@ def iterate_em(
 
 
 class _Ascent(Generic[P, S]):
-    """The ascent of an objective so far."""
+    """The state of the loop: its latest parameters, their statistics and the objective."""
 
     def __init__(
         self,
@@ -292,43 +292,43 @@ class _Ascent(Generic[P, S]):
         self._limit = 0.0 if squarem is None else squarem.first_limit
         self.objective: list[float] = []
         self.gain = math.inf  # per session, of the last iteration
-        self.stepped = True  # whether that was an M-step, not an extrapolation
-        self._path = [start]  # the last points that M-steps have led through
+        self.is_m_step = True  # whether that was an M-step, not an extrapolation
+        self._path = [start]  # the points of the latest M-steps
         self._statistics, self._value = self._evaluate_at(start)
         self.objective.append(self._value)
 
     def advance(self) -> None:
         """Take an M-step, or after two of them an extrapolation."""
         now = self._path[-1]
-        then = self._m_step(now, self._statistics)
-        self.stepped = not (len(self._path) == 2 and self._extrapolate(then))
-        if not self.stepped:
+        proposal = self._m_step(now, self._statistics)
+        self.is_m_step = not (len(self._path) == 2 and self._extrapolate(proposal))
+        if not self.is_m_step:
             return
-        statistics, value = self._evaluate_at(then)
+        statistics, value = self._evaluate_at(proposal)
         if self._safe_step is not None and self._falls(value):
-            then = self._safe_step(now, then)
-            statistics, value = self._evaluate_at(then)
+            proposal = self._safe_step(now, proposal)
+            statistics, value = self._evaluate_at(proposal)
         path = self._path if self._squarem is not None else []
-        self._accept([*path, then], statistics, value)
+        self._accept([*path, proposal], statistics, value)
 
     def take_last_step(self) -> None:
-        """Take an M-step that is not an iteration of its own."""
-        then = self._m_step(self._path[-1], self._statistics)
-        self._path, self._statistics = [then], self._evaluate(then)
+        """Take an M-step that does not count as an iteration."""
+        proposal = self._m_step(self._path[-1], self._statistics)
+        self._path, self._statistics = [proposal], self._evaluate(proposal)
 
     def result(self, converged: bool, message: str) -> FitResult[P, S]:
-        """The fit that was reached."""
+        """The fit at the latest parameters."""
         shift = 0.0 if self._normalise is None else self._value - self.objective[-1]
         objective = tuple(each + shift for each in self.objective)
         return FitResult(self._path[-1], self._statistics, objective, converged, message)
 
-    def _extrapolate(self, then: P) -> bool:
-        """Whether an extrapolation was taken; where it fails the path begins anew."""
+    def _extrapolate(self, third: P) -> bool:
+        """Try an extrapolation; return whether it was accepted. If not, the path starts again."""
         squarem = self._squarem
         if squarem is None:
             return False
         first, second = self._path
-        ahead, length = squarem.extrapolate(first, second, then, self._limit)
+        ahead, length = squarem.extrapolate(first, second, third, self._limit)
         statistics, value = self._evaluate_at(ahead)
         if value < self._value:
             self._limit, self._path = max(2.0, self._limit / 2), []
@@ -365,10 +365,10 @@ class _Ascent(Generic[P, S]):
             self.objective.append(value)
             return
         self.objective.append(self.objective[-1] + gain)
-        here = self._normalise(path[-1], statistics)
-        if here is not path[-1]:
-            self._path = [*path[:-1], here]
-            self._value = float(statistics.log_likelihood) + self._log_prior(here)
+        point = self._normalise(path[-1], statistics)
+        if point is not path[-1]:
+            self._path = [*path[:-1], point]
+            self._value = float(statistics.log_likelihood) + self._log_prior(point)
 
 
 @kernel
@@ -390,7 +390,7 @@ def squarem_norms(
 def squarem_step(
     first: Float64, second: Float64, third: Float64, length: float, ceiling: float
 ) -> Float64:
-    """Extrapolate to first · exp(2 a r + a² v); a is the length, and 1 leads to the third."""
+    """Extrapolate to first · exp(2 a r + a² v); a is the length; length 1 gives `third`."""
     out = first.copy()
     for i in range(len(first)):
         if first[i] != second[i] or second[i] != third[i]:

@@ -1,8 +1,8 @@
-"""Weights that are products of factors: what is common to many cells, times what is a cell's own.
+"""Weights that are products of factors: some common to many cells, some of single cells.
 
 A cell is one entry of a table, such as (component, last click, next position). A level assigns one
 of its factors to each cell. Every factor has a Gamma prior with a mean and a strength in
-pseudo-choices, so a cell that is seldom seen is left to what it shares with others.
+pseudo-choices, so the weight of a rare cell mainly follows from the factors it shares with others.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Level:
 
 
 def with_components(levels: Sequence[Level], components: int, strength: float) -> list[Level]:
-    """Levels, and how each component differs in them; the first axis of a table is the component.
+    """Levels, and the same levels per component; the first axis of a table is the component.
 
-    One component does not differ.
+    With one component, no levels are added.
     """
     first = np.arange(components).reshape(-1, *[1] * (levels[0].index.ndim - 1))
-    own = [
+    component_levels = [
         Level(first * each.size + each.index, components * each.size, strength) for each in levels
     ]
-    return [*levels, *(own if components > 1 else [])]
+    return [*levels, *(component_levels if components > 1 else [])]
 
 
 class PastChoices(NamedTuple):
@@ -102,7 +102,7 @@ class FactorTable(ParameterTable):
         return product
 
     def cut(self, cells: slice) -> WeightRun:
-        """The weights of a run of cells, for a block that has those alone."""
+        """The weights of a run of cells, for a block with only these cells."""
         return WeightRun(cells.start, self.weights(cells.start, cells.stop))
 
     def level(self, number: int) -> Float64:
@@ -122,15 +122,15 @@ class FactorTable(ParameterTable):
         return np.maximum(values, SMALLEST_FACTOR)
 
     def start_from(self, last: Self) -> Self:
-        """This table with the factors of another, of the first levels that both have.
+        """This table with the factors of another, for the first levels that both have.
 
-        An index that is the same is shared: memory for one.
+        Equal indexes are shared, to save memory.
         """
         count = 0
-        for mine, theirs in zip(self.starts[1:], last.starts[1:], strict=False):
-            if mine != theirs:
+        for new_end, old_end in zip(self.starts[1:], last.starts[1:], strict=False):
+            if new_end != old_end:
                 break
-            count = mine
+            count = new_end
         factors = np.concatenate([last.factors[:count], self.factors[count:]])
         index = last.index if np.array_equal(self.index, last.index) else self.index
         return replace(self, factors=factors, index=index)
@@ -138,17 +138,17 @@ class FactorTable(ParameterTable):
     def continue_from(self, last: Self, rows: Int64 | None, decay: float) -> Self:
         """This table with the factors and the past of another, whose cells are `rows` of this.
 
-        A level with as many factors is taken over; of another one, those of the shared cells.
-        Without `rows` the other table is that of shorter pages.
+        A level with the same number of factors is copied; of other levels, the factors of the
+        shared cells. Without `rows` the other table is that of shorter pages.
         """
         if rows is None:
             cells = np.arange(np.prod(self.shape)).reshape(self.shape)
             rows = cells[tuple(slice(size) for size in last.shape)].ravel()
         factors = self.factors.copy()
-        for new, old, mine, theirs in zip(
+        for new_start, old_start, new_index, old_index in zip(
             self.starts, last.starts, self.index, last.index, strict=False
         ):
-            factors[new + mine[rows]] = last.factors[old + theirs]
+            factors[new_start + new_index[rows]] = last.factors[old_start + old_index]
         for number in range(len(self.index)):
             if len(self.level(number)) == len(last.level(number)):
                 factors[self.starts[number] : self.starts[number + 1]] = last.level(number)
@@ -195,22 +195,26 @@ class FactorTable(ParameterTable):
     ) -> Self | tuple[Float64, Float64]:
         """The M-step of a part of the cells, where the factors of one level are common to all.
 
-        `ratios` are by what those change in each sweep, as far as it is known. The next factors;
-        or the choices and the demand of the common level that the next ratio follows from, by
-        `solve_level`, when they are added up over all parts.
+        `ratios` are the changes of the common factors in the sweeps so far. Returns the next
+        factors, once all ratios are known; before, the choices and the demand of the common level.
+        Added up over all parts, these give the next ratio, by `solve_level`.
         """
-        ratio, moved = np.ones(len(self.factors)), np.ones(self.index.shape[1])
-        given, last = iter(ratios), -1
+        ratio, change = np.ones(len(self.factors)), np.ones(self.index.shape[1])
+        remaining_ratios, last = iter(ratios), -1
         for sweep in range(self.sweeps):
             for i in range(len(self.index)):
-                own = slice(self.starts[i], self.starts[i + 1])
-                choices, demand = np.zeros((2, own.stop - own.start))
-                where = self.index, self.starts, sweep, i, last
-                _sum_level(*where, ratio, moved, observed, expected, choices, demand)
-                found = next(given, None) if i == common else self.solve_level(i, choices, demand)
-                if found is None:
+                run = slice(self.starts[i], self.starts[i + 1])
+                choices, demand = np.zeros((2, run.stop - run.start))
+                arguments = self.index, self.starts, sweep, i, last
+                _sum_level(*arguments, ratio, change, observed, expected, choices, demand)
+                level_ratio = (
+                    next(remaining_ratios, None)
+                    if i == common
+                    else self.solve_level(i, choices, demand)
+                )
+                if level_ratio is None:
                     return choices, demand
-                ratio[own], last = found, i
+                ratio[run], last = level_ratio, i
         return self.with_factors(ratio * self.factors)
 
     @property
@@ -219,13 +223,13 @@ class FactorTable(ParameterTable):
         return SWEEPS if len(self.index) > 1 else 1
 
     def solve_level(self, level: int, choices: Float64, demand: Float64) -> Float64:
-        """By what each factor of a level changes, given its choices and its demand."""
-        ratio, own = np.empty(len(choices)), slice(self.starts[level], self.starts[level + 1])
-        _solve_level(choices, demand, self.factors[own], self.strength[own], self.mean[own], ratio)
+        """The ratio by which each factor of a level changes, given its choices and its demand."""
+        ratio, run = np.empty(len(choices)), slice(self.starts[level], self.starts[level + 1])
+        _solve_level(choices, demand, self.factors[run], self.strength[run], self.mean[run], ratio)
         return ratio
 
     def remember(self, observed: Float64, expected: Float64) -> Self:
-        """The same factors, with these choices in the past."""
+        """The same factors, with these choices added to the past."""
         observed, exposure = observed.ravel(), (expected / self.weights()).ravel()
         if len(self.past.observed):
             observed, exposure = observed + self.past.observed, exposure + self.past.exposure
@@ -233,14 +237,14 @@ class FactorTable(ParameterTable):
 
 
 class WeightRun(NamedTuple):
-    """The weights of a run of cells of a table, found as in the whole table."""
+    """The weights of a run of cells of a table, with the row numbers of the whole table."""
 
     first: int
     values: Float64  # [cell]
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Those of a table of factors."""
+        """The names of the statistics of a table of factors."""
         return FactorTable.statistics
 
     def weights(self, first: int, last: int) -> Float64:
@@ -267,16 +271,16 @@ def _sweep(
     strength: Float64,
     mean: Float64,
 ) -> Float64:
-    """Sweeps over the levels, each in closed form given how far the others have moved.
+    """Sweep over the levels, each in closed form given the changes of the others.
 
-    A factor x that moves to x y, in cells whose other factors move by z, gains at least
-    n log y − Σ expected (z² y² + v²) / 2, beside its prior s log y − s x y / mean. The weight of
+    A factor x that changes to x y, in cells whose other factors change by z, gains at least
+    n log y − Σ expected (z² y² + v²) / 2, plus its prior s log y − s x y / mean. The weight of
     a choice is a product of two tables (a γ, or ω f) that step at the same time: where they change
     by u = z y and by v, u v ≤ (u² + v²) / 2 separates them, and v² does not depend on y. With
     d = Σ expected z², the best y is the root of n + s − d y² − (s x / mean) y = 0.
     """
     levels, cells = index.shape
-    ratio, moved = np.ones(len(factors)), np.ones(cells)
+    ratio, change = np.ones(len(factors)), np.ones(cells)
     largest = np.max(starts[1:] - starts[:-1])
     choices, demand = np.empty(largest), np.empty(largest)  # of one level at a time
     last = -1  # the level that was solved last
@@ -286,7 +290,7 @@ def _sweep(
             choices[: end - begin] = 0.0
             demand[: end - begin] = 0.0
             _sum_level(
-                index, starts, sweep, i, last, ratio, moved, observed, expected, choices, demand
+                index, starts, sweep, i, last, ratio, change, observed, expected, choices, demand
             )
             _solve_level(
                 choices[: end - begin],
@@ -310,21 +314,21 @@ def _sum_level(
     level: int,
     last: int,
     ratio: Float64,
-    moved: Float64,
+    change: Float64,
     observed: Float64,
     expected: Float64,
     choices: Float64,
     demand: Float64,
 ) -> None:
-    """Add the choices and the demand of each factor of a level; move cells by the last level."""
+    """Add the choices and the demand of each factor of a level; first apply the last ratios."""
     for c in range(index.shape[1]):  # one pass: cells are many
         k = index[level, c]
         if last >= 0:
-            moved[c] *= ratio[starts[last] + index[last, c]]
+            change[c] *= ratio[starts[last] + index[last, c]]
         if sweep > 0:
-            moved[c] /= ratio[starts[level] + k]
+            change[c] /= ratio[starts[level] + k]
         choices[k] += observed[c]
-        demand[k] += expected[c] * moved[c] * moved[c]
+        demand[k] += expected[c] * change[c] * change[c]
 
 
 @kernel
@@ -336,11 +340,11 @@ def _solve_level(
     mean: Float64,
     ratio: Float64,
 ) -> None:
-    """Set by what each factor of a level changes: the root."""
+    """Fill `ratio` with the change of each factor of a level: the root."""
     for k in range(len(choices)):
         total, slope = choices[k] + strength[k], strength[k] * factors[k] / mean[k]
-        some = demand[k] if demand[k] > 1e-300 else 0.0
-        below = slope + math.sqrt(slope * slope + 4.0 * some * total)
-        unbounded = 0.0 if some > 0.0 else 1.0  # without choices, and without a prior
+        d = demand[k] if demand[k] > 1e-300 else 0.0
+        below = slope + math.sqrt(slope * slope + 4.0 * d * total)
+        unbounded = 0.0 if d > 0.0 else 1.0  # without choices, and without a prior
         root = 2.0 * total / below if below > 0.0 else unbounded
         ratio[k] = max(root, SMALLEST_FACTOR / factors[k])

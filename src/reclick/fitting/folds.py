@@ -1,7 +1,7 @@
 """Folds for cross-validation, by the content of the sessions: the order of rows does not matter.
 
-A session that came w times is divided among n folds: ⌊w / n⌋ to each, and the rest one to a fold,
-from its first fold on.
+A session that occurred w times is divided among n folds: ⌊w / n⌋ go to each, and the rest one per
+fold, from its first fold on.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from reclick.data.hashing import content_hash, page_and_set_hash, splitmix64
 from reclick.data.ragged import Float64, Int64
 
 N_FOLDS, FREQUENT_PAGE, MIN_PAGES = 3, 30.0, 100  # see `folds_of_pages`
-MIN_SESSIONS, MAX_SESSIONS = 200, 20_000  # in a log that is asked; distinct ones that are drawn
-SMALL_LOG = 5_000  # sessions up to which one held-out third says too little
+MIN_SESSIONS = 200  # of a log that is divided into folds
+MAX_SESSIONS = 20_000  # distinct sessions of a sample
+SMALL_LOG = 5_000  # sessions up to which one held-out third is too small
 MIN_GAIN, SIGNIFICANT = 3e-4, 2.0  # of a richer model: per session, and in standard errors
 
 
@@ -42,37 +43,37 @@ def held_out_weight(weight: Float64, first_fold: Int64, fold: int, n_folds: int)
 def make_folds(
     sessions: GroupedSessions, first_fold: Int64, n_folds: int, page_fold: Int64 | None = None
 ) -> list[Fold]:
-    """The folds that hold out something and leave something to fit on.
+    """Make the folds that have sessions both to fit on and to hold out.
 
     A session is divided from its `first_fold` [session] on, or is held out whole by its
     `page_fold` [session] where that is not negative.
     """
     folds = []
     for fold in range(n_folds):
-        out = held_out_weight(sessions.weight, first_fold, fold, n_folds)
+        held_out = held_out_weight(sessions.weight, first_fold, fold, n_folds)
         if page_fold is not None:
             whole = np.where(page_fold == fold, sessions.weight, 0.0)
-            out = np.where(page_fold < 0, out, whole)
-        if 0 < out.sum() < sessions.weight.sum():
-            train, test = sessions.reweight(sessions.weight - out), sessions.reweight(out)
+            held_out = np.where(page_fold < 0, held_out, whole)
+        if 0 < held_out.sum() < sessions.weight.sum():
+            train, test = sessions.reweight(sessions.weight - held_out), sessions.reweight(held_out)
             folds.append(Fold(train, test))
     return folds
 
 
 def folds_of_click_sets(sessions: GroupedSessions, n_folds: int, seed: int) -> list[Fold]:
-    """Folds of pages with the set of positions clicked, in whatever order.
+    """Folds by the page and the click set.
 
-    Sessions with the same page, set and outcome of the lowest click are one. Where dealing out
-    starts follows from the seed, the page and the set.
+    Sessions with the same page, set and outcome of the lowest click count as one session. Its first
+    fold depends on the seed, the page and the set.
     """
     block = sessions.whole
     key = page_and_set_hash(block.pair, block.page, block.click, block.clicks, seed)
     outcome = block.lowest_click_outcome
     if outcome is not None:
-        key = key ^ splitmix64(outcome.astype(np.uint64))  # of 0 it is 0
-    key, one, group = np.unique(key, return_index=True, return_inverse=True)
+        key = key ^ splitmix64(outcome.astype(np.uint64))  # the hash of 0 is 0
+    key, first, group = np.unique(key, return_index=True, return_inverse=True)
     weight = np.bincount(group, sessions.weight, len(key)).astype(np.float64)
-    distinct = replace(block.select(one), weight=weight)
+    distinct = replace(block.select(first), weight=weight)
     # By the first pair, so that sessions of a query stay together.
     order = np.lexsort((key, distinct.pair[distinct.page[:-1]]))
     first_fold = (np.arange(len(key)) % n_folds)[order]
@@ -87,23 +88,23 @@ def folds_of_pages(
     frequent_page: float = FREQUENT_PAGE,
     min_pages: int = MIN_PAGES,
 ) -> list[Fold]:
-    """Folds that hold out whole pages, as tomorrow's rare pages will be new.
+    """Folds that hold out whole pages, as rare pages of future logs will be new.
 
-    A page with at least `frequent_page` sessions will come again: its sessions are divided. So
+    A page with at least `frequent_page` sessions will occur again: its sessions are divided. So
     are all sessions of a log with fewer than `min_pages` distinct pages.
     """
     block = sessions.whole
     no_clicks = block.click[:0], np.zeros(len(block) + 1, np.int64)
     page = content_hash(block.pair, block.page, *no_clicks)
-    pages, which = np.unique(page, return_inverse=True)
-    frequent = np.bincount(which, sessions.weight)[which] >= frequent_page
-    divided = frequent | (len(pages) < min_pages)
+    pages, group = np.unique(page, return_inverse=True)
+    frequent = np.bincount(group, sessions.weight)[group] >= frequent_page
+    is_divided = frequent | (len(pages) < min_pages)
     first_fold = content_hash(block.pair, block.page, block.click, block.clicks) % n_folds
-    return make_folds(sessions, first_fold, n_folds, np.where(divided, -1, page % n_folds))
+    return make_folds(sessions, first_fold, n_folds, np.where(is_divided, -1, page % n_folds))
 
 
 def hold_out(sessions: GroupedSessions) -> Fold | None:
-    """Two thirds of the sessions to fit on, and one to judge by; None where there are too few.
+    """Two thirds of the sessions to fit on, and one to test on; None if there are too few.
 
     A long log is sampled by whole queries; the pairs are those of the log.
     """
@@ -115,10 +116,10 @@ def hold_out(sessions: GroupedSessions) -> Fold | None:
 
 
 def folds_to_judge(sessions: GroupedSessions, *, all_thirds: bool = False) -> list[Fold]:
-    """The thirds of a log that a search is judged by; none of a log with too few sessions.
+    """The folds that evaluate a search; none for a log with too few sessions.
 
-    It is one third; all of them of a small log, where one says too little. A long log is sampled by
-    whole queries, unless the sessions are a sample already, of a log whose size they know.
+    They hold out one third of the sessions, or each third of a small log, where one is too small. A
+    long log is sampled by whole queries, unless the sessions are a sample of a log already.
     """
     if sessions.n_sessions < MIN_SESSIONS:
         return []
@@ -151,18 +152,18 @@ def is_significant_gain(
 def choose_number(
     sessions: GroupedSessions, score: Callable[[Fold, int], Float64 | None], most: int
 ) -> int:
-    """The number from 1 to `most` that held-out sessions ask for: as long as one more gains.
+    """Choose a number from 1 to `most`: it grows as long as held-out sessions gain.
 
     `score` returns the log-likelihood of the held-out sessions of a fold with a number, or None
-    where there is nothing to gain.
+    if there is nothing to gain.
     """
     fold = hold_out(sessions)
     if fold is None:
         return 1
     best, last = 1, score(fold, 1)
     for number in range(2, most + 1):
-        now = score(fold, number)
-        if now is None or last is None or not is_significant_gain(last, now, fold.test.weight):
+        value = score(fold, number)
+        if value is None or last is None or not is_significant_gain(last, value, fold.test.weight):
             break
-        best, last = number, now
+        best, last = number, value
     return best

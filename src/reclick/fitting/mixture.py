@@ -2,7 +2,7 @@
 
 The components of a mixture of users differ by a shift: the log-odds of every attractiveness are
 a(q, d) + b_t in component t, whose mixing weight is π_t. The shifts are centred, Σ π_t b_t = 0:
-only then is a(q, d) what a pair has by itself, and is shrunk towards its prior. LuceClick uses
+only then is a(q, d) a value of the pair alone, which is shrunk towards its prior. LuceClick uses
 `to_posterior` and `MixingWeights` only: its components differ in γ and ω
 (reclick.fitting.transitions).
 """
@@ -47,7 +47,7 @@ def to_posterior(logs: Float64) -> float:
 
 
 def log_odds(probability: Float64) -> Float64:
-    """Log p / (1 − p), of what is not nearer to 0 or 1 than `LARGEST_LOG_ODDS` allows."""
+    """Log p / (1 − p), from −`LARGEST_LOG_ODDS` to `LARGEST_LOG_ODDS`."""
     with np.errstate(divide="ignore"):
         value = np.log(probability) - np.log1p(-np.asarray(probability))
     return np.asarray(np.clip(value, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS))
@@ -165,7 +165,7 @@ def fit_shifts(
 ) -> Float64:
     """One step of Newton's method for the shifts that leaves Σ π_t b_t as it is.
 
-    It is halved until the expected log-likelihood and `log_shift_prior` do not fall together.
+    It is halved until the sum of expected log-likelihood and `log_shift_prior` does not fall.
     """
     slope, curve = np.empty((2, len(shifts)))
     before = _score_shifts(successes, failures, odds, shifts, slope, curve)
@@ -193,7 +193,7 @@ def log_shift_prior(shifts: Float64) -> float:
 def extrapolate(
     first: Float64, second: Float64, third: Float64, limit: float
 ) -> tuple[Float64, float]:
-    """Where two steps seem to lead (SQUAREM), and how many steps ahead that is, at most `limit`."""
+    """Extrapolate two steps (SQUAREM) by at most `limit`; return the point and the steps ahead."""
     step, bend = second - first, third - 2 * second + first
     steps, bends = float(step @ step), float(bend @ bend)
     length = min(max(math.sqrt(steps / bends) if bends > 0 else 1.0, 1.0), limit)
@@ -202,7 +202,7 @@ def extrapolate(
 
 @dataclass(frozen=True, slots=True)
 class MixingWeights(ParameterTable):
-    """The mixing weights of each query, with a Dirichlet prior; without a strength those of all.
+    """The mixing weights of each query, with a Dirichlet prior; without a strength, common ones.
 
     >>> mixing = MixingWeights.build(2, np.array([0.5, 0.5]), 10.0)
     >>> mixing.m_step(np.array([[10.0, 0.0], [0.0, 0.0]])).weights
@@ -226,11 +226,11 @@ class MixingWeights(ParameterTable):
 
     @property
     def overall(self) -> Float64:
-        """The weights of a query that was never seen [component]."""
+        """The weights of an unseen query [component]."""
         return self.weights[0] if self.strength is None and len(self.weights) else self.mean
 
     def lookup(self, query: Int32) -> Float64:
-        """The weights of some queries; −1 is one that was never seen."""
+        """The weights of some queries; −1 is an unseen query."""
         return np.where(query[:, None] >= 0, self.weights[query], self.overall)
 
     def log_prior(self) -> float:

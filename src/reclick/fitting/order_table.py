@@ -6,8 +6,8 @@ model has a probability for every click sequence:
     P(sequence) = P(set) · P(order | set),    P(order | set) = Π γ(l, j) / Σ_u γ(l, u)
 
 The positions of the set are chosen one after another with Luce's weights γ(last click l, position
-j), among those of the set that are left. So a set that never occurred has an order too, and the
-orders of every set add up to 1.
+j), among the remaining positions of the set. So a set that never occurred has orders too, and the
+probabilities of the orders of every set add up to 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reclick.logs import as_log
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.jit import kernel
 
-STRENGTH = 8.0  # pseudo-choices: how strongly a transition is held to what its distance says
+STRENGTH = 8.0  # pseudo-choices: the prior of a transition, given its distance
 MAX_ITERATIONS, TOLERANCE = 500, 1e-6
 
 
@@ -61,9 +61,9 @@ class OrderTable:
         """Learn the table from a log, or from its `Counts`."""
         counts = as_counts(log)
         weight = counts.per_sequence()
-        several = np.flatnonzero((np.diff(counts.sequence_starts) > 1) & (weight > 0))
-        clicks = Clicks(counts.sequence_clicks, counts.sequence_starts).select(several)
-        sequences = _Sequences(clicks, weight[several])
+        rows = np.flatnonzero((np.diff(counts.sequence_starts) > 1) & (weight > 0))
+        clicks = Clicks(counts.sequence_clicks, counts.sequence_starts).select(rows)
+        sequences = _Sequences(clicks, weight[rows])
         start = transition_table(max(counts.max_ads, 1), STRENGTH)
         result = run_em(
             start,
@@ -79,14 +79,14 @@ class OrderTable:
         return cls(result.parameters.weights()[0])
 
     def log_prob(self, sessions: object) -> Float64:
-        """Log-probability of the order of each session's clicks, given which they are [session]."""
+        """Log-probability of the order of each session's clicks, given the click set [session]."""
         batches = as_log(sessions, one_pass=True).batches()
         parts = [self.log_order_prob(Clicks(each.click, each.clicks)) for each in batches]
         return np.concatenate([np.zeros(0), *parts])
 
     @check_arguments
     def log_order_prob(self, clicks: Clicks) -> Float64:
-        """The same for clicks that were read already."""
+        """The same as `log_prob`, for `Clicks` in memory."""
         gamma = extend_transitions(self.gamma[None], int(clicks.click.max(initial=1)))
         out, choices = np.empty(len(clicks.starts) - 1), np.zeros((2, *gamma.shape))
         _follow_orders(clicks.click, clicks.starts, np.ones(len(out)), gamma, choices, out)
@@ -102,8 +102,8 @@ def _e_step(table: FactorTable, sequences: _Sequences) -> Statistics:
     return Statistics(float(weight @ log_prob), {"choices": choices})
 
 
-def _m_step(table: FactorTable, found: Statistics) -> FactorTable:
-    observed, expected = found.totals["choices"]
+def _m_step(table: FactorTable, statistics: Statistics) -> FactorTable:
+    observed, expected = statistics.totals["choices"]
     return table.m_step(observed, expected)
 
 
@@ -116,7 +116,7 @@ def _follow_orders(
     choices: Float64,
     log_prob: Float64,
 ) -> None:
-    """Set log P(order | set) [sequence]; add observed and expected choices among what is left."""
+    """Set log P(order | set) [sequence]; add observed and expected choices."""
     for s in range(len(weight)):
         log_prob[s], last = 0.0, 0
         for k in range(starts[s], starts[s + 1] - 1):  # the last click of a set has no choice

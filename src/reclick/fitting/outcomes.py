@@ -1,4 +1,4 @@
-"""What the outcome of a click says of satisfaction.
+"""Satisfaction of clicks, estimated from their outcomes.
 
 Given whether a click satisfied, a conversion follows with one of two rates, and without one the
 user comes back at once with one of two rates. The user went on after every click except the last,
@@ -25,8 +25,8 @@ from reclick.runtime.jit import kernel
 # [conversion or quick return, unsatisfied or satisfied]
 TYPICAL_RATES = np.array([[0.02, 0.2], [0.4, 0.05]])
 RATE_STRENGTH = np.array([[10.0, 2.0], [10.0, 50.0]])  # clicks
-MEAN_STRENGTH = 5.0  # clicks that draw the satisfaction of a pair to the mean
-ABANDON_STRENGTH = 10.0  # clicks after which the user went on
+MEAN_STRENGTH = 5.0  # pseudo-clicks: the prior of the satisfaction of a pair
+ABANDON_STRENGTH = 10.0  # pseudo-clicks after which the user went on
 FIRST_ABANDONED = 0.2  # of unsatisfied clicks, before EM
 MAX_ITERATIONS = 500
 TOLERANCE = 1e-6  # change of any share
@@ -47,7 +47,7 @@ def outcome_likelihoods(rates: Float64, weight: float = 1.0) -> Float64:
 
 
 class OutcomeRates(NamedTuple):
-    """What the rates are estimated from besides last clicks: their priors, and earlier clicks."""
+    """The data of the rates besides last clicks: their priors, and earlier clicks."""
 
     happened: Float64  # [2, 2] pseudo-clicks with a conversion, or a quick return
     happened_not: Float64  # [2, 2] … without
@@ -55,7 +55,7 @@ class OutcomeRates(NamedTuple):
 
     @classmethod
     def of(cls, counts: Counts, weight: float, *, use_earlier: bool = True) -> OutcomeRates:
-        """The priors and, unless they may have satisfied too, the clicks before the last."""
+        """The priors and, with `use_earlier`, the clicks before the last as unsatisfied ones."""
         happened = RATE_STRENGTH * TYPICAL_RATES
         prior = cls(happened, RATE_STRENGTH - happened, weight)
         if not use_earlier or counts.outcomes is None:
@@ -72,7 +72,7 @@ class OutcomeRates(NamedTuple):
         )
 
     def likelihoods(self, rates: Float64) -> Float64:
-        """P(outcome | unsatisfied or satisfied) [outcome, 2], as much as outcomes count."""
+        """P(outcome | unsatisfied or satisfied) to the power of the weight [outcome, 2]."""
         return outcome_likelihoods(rates, self.weight)
 
     def estimate(self, last: Float64) -> Float64:
@@ -135,7 +135,7 @@ class OutcomeTable(ParameterTable):
 
 
 class CountedSatisfaction(NamedTuple):
-    """Satisfaction by counting, where a last click may have been abandoned instead."""
+    """Satisfaction by counting, where a last click may also be abandoned."""
 
     satisfied: Float64  # [pair] expected satisfied clicks
     by_outcome: Float64  # [outcome] P(satisfied | last click with this outcome)
@@ -150,12 +150,12 @@ def count_satisfied(
     strength: float,
     weight: float,
 ) -> CountedSatisfaction:
-    """Tell satisfied last clicks from abandoned ones by their outcomes.
+    """Separate satisfied last clicks from abandoned ones by their outcomes.
 
-    A click on pair p satisfies with ρ_p; else the user leaves all the same with one probability, or
-    goes on. EM over last clicks [pair, outcome] and all clicks [pair], with ρ_p drawn to the mean
-    (None: to that of all clicks) by `strength` clicks. The fewer outcomes are known, the less is
-    assumed to be abandoned: with none, all last clicks satisfied.
+    A click on pair p satisfies with ρ_p; otherwise the user abandons the session with a probability
+    common to all pairs, or goes on. EM over last clicks [pair, outcome] and all clicks [pair], with
+    ρ_p shrunk towards the mean (None: that of all clicks) by `strength` clicks. The fewer outcomes
+    are known, the fewer clicks count as abandoned: with none, all last clicks satisfied.
     """
     prior = OutcomeRates.of(counts, weight)
     last = read_only(last)
@@ -166,15 +166,17 @@ def count_satisfied(
     rho, satisfied = np.full(len(clicks), centre), np.zeros(len(clicks))
     share = np.ones(N_OUTCOMES)
     for _ in range(MAX_ITERATIONS):
-        unsatisfied, content = prior.likelihoods(rates).T
-        found = _expect_satisfied(last, rho, content, abandon * unsatisfied, satisfied)
-        before, share = share, found / np.maximum(by_outcome, 1e-300)
-        abandon = (sessions - found.sum()) / (total - found.sum() + ABANDON_STRENGTH)
-        centre = found.sum() / total if mean is None else mean
+        unsatisfied_likelihood, satisfied_likelihood = prior.likelihoods(rates).T
+        expected = _expect_satisfied(
+            last, rho, satisfied_likelihood, abandon * unsatisfied_likelihood, satisfied
+        )
+        previous, share = share, expected / np.maximum(by_outcome, 1e-300)
+        abandon = (sessions - expected.sum()) / (total - expected.sum() + ABANDON_STRENGTH)
+        centre = expected.sum() / total if mean is None else mean
         rho = posterior_mean(satisfied, clicks, centre, strength)
         rho = np.clip(rho, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
-        rates = prior.estimate(np.stack([by_outcome - found, found]))
-        if np.abs(share - before).max() < TOLERANCE:
+        rates = prior.estimate(np.stack([by_outcome - expected, expected]))
+        if np.abs(share - previous).max() < TOLERANCE:
             break
     return CountedSatisfaction(
         satisfied, share, float(np.clip(centre, PRIOR_MARGIN, 1 - PRIOR_MARGIN))
@@ -183,23 +185,27 @@ def count_satisfied(
 
 @kernel
 def _expect_satisfied(
-    last: Float64, rho: Float64, content: Float64, abandoned: Float64, satisfied: Float64
+    last: Float64,
+    rho: Float64,
+    satisfied_likelihood: Float64,
+    abandoned_likelihood: Float64,
+    satisfied: Float64,
 ) -> Float64:
     """Fill in the expected satisfied last clicks [pair], and return those by outcome."""
-    found = np.zeros(last.shape[1])
+    by_outcome = np.zeros(last.shape[1])
     for p in range(len(last)):
         satisfied[p] = 0.0
         for outcome in range(last.shape[1]):
             if last[p, outcome] > 0.0:
-                odds = rho[p] * content[outcome]
-                odds /= odds + (1.0 - rho[p]) * abandoned[outcome]
-                satisfied[p] += last[p, outcome] * odds
-                found[outcome] += last[p, outcome] * odds
-    return found
+                share = rho[p] * satisfied_likelihood[outcome]
+                share /= share + (1.0 - rho[p]) * abandoned_likelihood[outcome]
+                satisfied[p] += last[p, outcome] * share
+                by_outcome[outcome] += last[p, outcome] * share
+    return by_outcome
 
 
 def mean_satisfaction(counts: Counts, weight: float) -> float:
-    """The share of clicks that satisfied: of those that are the last, where no outcome is known."""
+    """The share of clicks that satisfied; without outcomes, the share of last clicks."""
     if counts.outcomes is None or weight == 0:
         return last_click_rate(counts)
     return count_satisfied(

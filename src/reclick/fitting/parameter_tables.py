@@ -1,7 +1,7 @@
-"""Parameters in tables, each with its prior and its past: what EM and updates do, one loop each.
+"""Parameters in tables, each with its prior and its past, for EM and for updates.
 
-Of past sessions only sums are kept, of what a table learns from: the past of a table counts in its
-prior, and decay scales it. So a fit can be continued with new sessions without the old ones.
+Of past sessions only the sums of a table's statistics are kept: this past is part of the prior of
+the table, and decay scales it. So a fit can be continued with new sessions, without the old ones.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ class ParameterTable(ABC):
     """A table of parameters that EM estimates: a dataclass with values and a past by row.
 
     The past is the sums of the statistics that its M-step gets, under the same names, unless a
-    subclass keeps something else of them.
+    subclass keeps other sums.
     """
 
     __slots__ = ()
     value: ClassVar[str]  # the field with the values [row, …], which are positive
-    statistics: ClassVar[tuple[str, ...]]  # what an E-step finds for it [row, …]
-    known: ClassVar[tuple[str, ...]] = ()  # fields by row that an M-step does not change
+    statistics: ClassVar[tuple[str, ...]]  # the results of an E-step for it [row, …]
+    constants: ClassVar[tuple[str, ...]] = ()  # fields by row that an M-step does not change
 
     @abstractmethod
     def log_prior(self) -> float:
         """Log-density of the values, up to a constant, with what the past contributes."""
 
     @abstractmethod
-    def m_step(self, *found: Any, **named: Any) -> Self:
+    def m_step(self, *statistics: Any, **options: Any) -> Self:
         """The next values, from the statistics of an E-step; the objective cannot fall."""
 
     def constrain(self, values: Float64) -> Float64:
-        """Values brought back to where they are allowed."""
+        """Replace values that are not allowed by the nearest that are."""
         return values
 
     @property
     def values(self) -> Float64:
-        """All values, which an extrapolation moves, one row after the other."""
+        """All values, one row after the other, for extrapolation."""
         return np.asarray(getattr(self, self.value)).ravel()
 
     def with_values(self, values: Float64) -> Self:
@@ -67,27 +67,27 @@ class ParameterTable(ABC):
         shape = np.shape(getattr(self, self.value))
         return self._replace(**{self.value: self.constrain(values.reshape(shape))})
 
-    def remember(self, *found: Any) -> Self:
-        """The same values, with these statistics in the past."""
-        sums = zip(self.statistics, found, strict=True)
+    def remember(self, *statistics: Any) -> Self:
+        """The same values, with these statistics added to the past."""
+        sums = zip(self.statistics, statistics, strict=True)
         return self._replace(**{name: getattr(self, name) + each for name, each in sums})
 
     def start_from(self, last: Self) -> Self:
-        """This table with the values of another fit to the same sessions, where they fit."""
+        """This table with the values of another fit to the same sessions, if the shapes agree."""
         same = np.shape(getattr(self, self.value)) == np.shape(getattr(last, last.value))
         return self.with_values(last.values) if same else self
 
     def continue_from(self, last: Self, rows: Int64 | None, decay: float) -> Self:
         """This table with the values and the past of an earlier one, whose rows are `rows` here."""
-        moved = {}
+        columns = {}
         for name, factor in ((self.value, 1.0), *((each, decay) for each in self.statistics)):
-            moved[name] = getattr(self, name).copy()
-            moved[name][slice(None) if rows is None else rows] = factor * getattr(last, name)
-        return self._replace(**moved).with_values(moved[self.value])
+            columns[name] = getattr(self, name).copy()
+            columns[name][slice(None) if rows is None else rows] = factor * getattr(last, name)
+        return self._replace(**columns).with_values(columns[self.value])
 
     def cut(self, rows: slice) -> Any:
-        """The values of a run of rows, found as in the whole table, without the past."""
-        runs = {name: RowRun(getattr(self, name), rows) for name in (self.value, *self.known)}
+        """The values of a run of rows, with the row numbers of the whole table; no past."""
+        runs = {name: RowRun(getattr(self, name), rows) for name in (self.value, *self.constants)}
         return self._replace(**runs, **dict.fromkeys(self.statistics, np.zeros(0)))
 
     def to_columns(self) -> Columns:
@@ -100,11 +100,11 @@ class ParameterTable(ABC):
 
         `read(table, column, length)` returns a column that was checked.
         """
-        stored = {}
+        columns = {}
         for name in (self.value, *self.statistics):
-            like = getattr(self, name)
-            stored[name] = read("", name, like.size).reshape(like.shape)
-        return self._replace(**stored)
+            current = getattr(self, name)
+            columns[name] = read("", name, current.size).reshape(current.shape)
+        return self._replace(**columns)
 
     def _replace(self, **changes: Any) -> Self:
         table: Any = self
@@ -115,7 +115,8 @@ class ParameterTable(ABC):
 class ParameterTables:
     """All parameters of a model: a subclass has a field for each `ParameterTable`.
 
-    `rows` says of what a table has rows, by the names of `BlockRows`; others are common to all.
+    `rows` has the type of row of each table, by the names of `BlockRows`. Tables that are not in it
+    are common to all rows.
     """
 
     rows: ClassVar[Mapping[str, str]] = {}
@@ -127,50 +128,56 @@ class ParameterTables:
         """Log-density of all values."""
         return sum(table.log_prior() for _, table in self)
 
-    def m_step(self, found: Statistics) -> Self:
+    def m_step(self, statistics: Statistics) -> Self:
         """The next values of all tables."""
-        return self._map(lambda name, table: table.m_step(*find_statistics(found, name, table)))
+        return self._map(
+            lambda name, table: table.m_step(*find_statistics(statistics, name, table))
+        )
 
-    def remember(self, found: Statistics) -> Self:
-        """The same values, with these statistics in the past."""
-        return self._map(lambda name, table: table.remember(*find_statistics(found, name, table)))
+    def remember(self, statistics: Statistics) -> Self:
+        """The same values, with these statistics added to the past."""
+        return self._map(
+            lambda name, table: table.remember(*find_statistics(statistics, name, table))
+        )
 
     def start_from(self, last: Self) -> Self:
-        """These tables with the values of another fit to the same sessions, where they fit."""
+        """These tables with the values of another fit to the same sessions, if the shapes agree."""
         return self._map(lambda name, table: table.start_from(getattr(last, name)))
 
     def continue_from(self, last: Self, rows: Mapping[str, Int64], decay: float) -> Self:
         """These tables with the values and the past of earlier ones, whose rows are `rows` here."""
 
         def move(name: str, table: ParameterTable) -> ParameterTable:
-            own = rows.get(self.rows.get(name, ""))
-            return table.continue_from(getattr(last, name), own, decay)
+            table_rows = rows.get(self.rows.get(name, ""))
+            return table.continue_from(getattr(last, name), table_rows, decay)
 
         return self._map(move)
 
     def for_block(self, rows: BlockRows) -> Any:
-        """What the E-step of a block needs."""
-        own = {name: getattr(self, name).cut(getattr(rows, of)) for name, of in self.rows.items()}
-        return replace(self, **own)
+        """The tables that the E-step of a block needs."""
+        tables = {
+            name: getattr(self, name).cut(getattr(rows, of)) for name, of in self.rows.items()
+        }
+        return replace(self, **tables)
 
     def collect(
-        self, log_likelihood: float, rows: BlockRows, **found: Iterable[Float64]
+        self, log_likelihood: float, rows: BlockRows, **by_table: Iterable[Float64]
     ) -> Statistics:
-        """The statistics of a block, from what was found for each table."""
+        """The statistics of a block, from those of each table."""
         sums, totals = PairSums(), dict[str, Float64]()
         for name, table in self:
             keys = [f"{name}_{each}" for each in table.statistics]
-            named = dict(zip(keys, found[name], strict=True))
+            values = dict(zip(keys, by_table[name], strict=True))
             if name in self.rows:
-                sums += PairSums.of(getattr(rows, self.rows[name]).start, **named)
+                sums += PairSums.of(getattr(rows, self.rows[name]).start, **values)
             else:
-                totals |= named
+                totals |= values
         return Statistics(log_likelihood, totals, sums)
 
     def to_tables(self, prefix: str, starts: Mapping[str, Int64]) -> dict[str, pa.Table]:
         """The values and the past as tables, whose names start with the prefix.
 
-        A table that has `starts` has lists: its values from each start to the next are one row.
+        A table with `starts` has lists: its values from each start to the next are one row.
         """
         columns = {
             _join(prefix, name, suffix): columns
@@ -189,18 +196,18 @@ class ParameterTables:
 
         def restore(name: str, table: ParameterTable) -> ParameterTable:
             def read(suffix: str, column: str, length: int) -> Float64:
-                stored = _join(prefix, name, suffix)
-                if stored not in starts:
-                    return read_numbers(tables, stored, column, length=length, low=0.0).copy()
-                found, values = read_lists(tables, stored, column, low=0)
-                if not np.array_equal(found, starts[stored]):
-                    raise table_error(stored, f"{column}: its lists are not those of its rows")
+                key = _join(prefix, name, suffix)
+                if key not in starts:
+                    return read_numbers(tables, key, column, length=length, low=0.0).copy()
+                list_starts, values = read_lists(tables, key, column, low=0)
+                if not np.array_equal(list_starts, starts[key]):
+                    raise table_error(key, f"{column}: its lists are not those of its rows")
                 return np.array(values, np.float64)
 
-            found = table.from_columns(read)
-            if not np.allclose(found.with_values(found.values).values, found.values, atol=0.0):
+            result = table.from_columns(read)
+            if not np.allclose(result.with_values(result.values).values, result.values, atol=0.0):
                 raise table_error(f"{prefix}_{name}", f"it has {table.value} that no fit has")
-            return found
+            return result
 
         return self._map(restore)
 
@@ -216,7 +223,7 @@ class ParameterTables:
         return run_em(self, blocks, e_step, tables.m_step, **loop)
 
     def extrapolate(self, second: Self, third: Self, limit: float) -> tuple[Self, float]:
-        """Where two steps from here seem to lead (SQUAREM), and how many steps ahead that is."""
+        """Extrapolate two steps from here (SQUAREM); return the tables and the steps ahead."""
         length = squarem_length(self.measure_steps(second, third), limit)
         return third if length == 1.0 else self.step_ahead(second, third, length), length
 
@@ -231,7 +238,7 @@ class ParameterTables:
         return norms
 
     def step_ahead(self, second: Self, third: Self, length: float) -> Self:
-        """Where two steps from here lead after so many steps."""
+        """Extrapolate two steps from here to a distance of `length` steps."""
 
         def extrapolate(name: str, table: ParameterTable) -> ParameterTable:
             a, b, c = (getattr(each, name).values for each in (self, second, third))
@@ -246,8 +253,8 @@ class ParameterTables:
 def squarem_length(norms: Float64, limit: float) -> float:
     """How many steps ahead an extrapolation goes: from 1 to the limit.
 
-    Of its digits only the first count. The others depend on the order in which sums over rows are
-    added up; taken on, they make fits with other blocks or buckets differ by 1e-6, else by 1e-11.
+    It is rounded to its first digits. The others depend on the order in which rows are added up:
+    with them, fits with other blocks or buckets would differ by 1e-6, without them by 1e-11.
 
     >>> squarem_length(np.array([2.0, 0.3]), 4.0)
     2.58
@@ -256,9 +263,9 @@ def squarem_length(norms: Float64, limit: float) -> float:
     return min(max(float(f"{length:.{LENGTH_DIGITS}g}"), 1.0), limit)
 
 
-def find_statistics(found: Statistics, name: str, table: ParameterTable) -> list[Float64]:
+def find_statistics(statistics: Statistics, name: str, table: ParameterTable) -> list[Float64]:
     """The statistics of a table."""
-    return [found[f"{name}_{each}"] for each in table.statistics]
+    return [statistics[f"{name}_{each}"] for each in table.statistics]
 
 
 def _join(*names: str) -> str:

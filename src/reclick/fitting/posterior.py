@@ -12,7 +12,7 @@ from reclick.data.ragged import Float64, Int32, Int64
 from reclick.fitting.beta import credible_interval, product_beta
 from reclick.runtime.jit import kernel, subkernel
 
-COMPARISON_ROUNDS = 30  # to find how strongly ads were compared with each other
+COMPARISON_ROUNDS = 30  # to estimate how strongly ads were compared with each other
 NO_INFORMATION = 1e-12
 LEAST_BETA = 1e-6  # parameters of a Beta that is drawn from
 LEAST_LOGIT_BETA = 0.5  # … of a Beta that is matched on the scale of logits
@@ -29,7 +29,7 @@ class Posterior(NamedTuple):
     mean: Float64  # [pair]
     strength: Float64  # [pair]
     interval: Callable[[float], tuple[Float64, Float64]] | None = (
-        None  # level → low, high, where the posterior is no Beta
+        None  # level → low, high, if the posterior is no Beta
     )
 
     def sample(self, draws: int, rng: np.random.Generator) -> Float64:
@@ -74,7 +74,7 @@ def word_posterior(words: Float64) -> Posterior:
 
 
 def logit_posterior(value: Float64, information: Float64) -> Posterior:
-    """The Beta that has its mode on the scale of logits at this value, and this curvature there."""
+    """The Beta with its mode on the scale of logits at this value, and this curvature there."""
     yes, no = (
         np.maximum(information / np.maximum(other, 1e-9), LEAST_LOGIT_BETA)
         for other in (1 - value, value)
@@ -128,10 +128,10 @@ def _with_interval(name: str, posterior: Posterior, level: float) -> dict[str, A
     The interval holds the value even where a formula of a paper is 0 or 1 (1 click of 1 is a rate
     of 1).
     """
-    own = posterior.interval
+    interval = posterior.interval
     low, high = (
-        own(level)
-        if own is not None
+        interval(level)
+        if interval is not None
         else credible_interval(posterior.mean, posterior.strength, level=level)
     )
     return {
@@ -144,15 +144,17 @@ def _with_interval(name: str, posterior: Posterior, level: float) -> dict[str, A
 def information_left(total: Float64, exposure: Float64, pair: Int64, strength: float) -> Float64:
     """The share of the information on log (value · effects) that is on the log value [pair].
 
-    A pair has cells, each with this `exposure`, and two unknown effects of this strength. So of
-    information I on a cell I κ / (I + κ) is left, κ being half the strength. `total` is that of all
-    cells of a pair, and `pair` that of each cell.
+    A pair has cells, each with this `exposure`, and two unknown effects of this strength. So of the
+    information I on a cell, I κ / (I + κ) remains, where κ is half the strength. `total` is the
+    information of all cells of a pair, and `pair` the pair of each cell.
     """
-    shown = np.maximum(np.bincount(pair, exposure, len(total)), 1e-300)
-    of_cell = total[pair] * exposure / shown[pair]
+    pair_exposure = np.maximum(np.bincount(pair, exposure, len(total)), 1e-300)
+    cell_information = total[pair] * exposure / pair_exposure[pair]
     half = strength / 2
-    left = np.bincount(pair, of_cell * half / np.maximum(of_cell + half, 1e-300), len(total))
-    return np.where(total > 0, left / np.maximum(total, 1e-300), 1.0)
+    remaining = np.bincount(
+        pair, cell_information * half / np.maximum(cell_information + half, 1e-300), len(total)
+    )
+    return np.where(total > 0, remaining / np.maximum(total, 1e-300), 1.0)
 
 
 @kernel
@@ -168,10 +170,10 @@ def marginal_information(
 
     Of one choice, the information on the log-weights is diag(v) − v vᵀ, v being the probabilities:
     a sum of comparisons of two. So two sums per ad are enough: the information of its comparisons
-    with the `outside` option, and with other `ads`. Which ads those were is taken to be in
-    proportion to how strongly they were compared themselves. What is left of it on one weight is
-    found with the other weights of its query, and its outside option, unknown too; an outside
-    option that is not the query's own is known. `query` [pair] is sorted.
+    with the `outside` option, and with other `ads`. The comparisons with other ads are divided
+    among them in proportion to how strongly each was compared. The result is the information that
+    remains on one weight if the other weights of its query, and the outside option of the query,
+    are unknown too; an outside option common to all queries is known. `query` [pair] is sorted.
     """
     out = np.empty(len(outside))
     first = 0
@@ -179,9 +181,11 @@ def marginal_information(
         last = first
         while last < len(outside) and query[last] == query[first]:
             last += 1
-        known = max(query_prior[query[first]], NO_INFORMATION) if has_query_outside else np.inf
+        outside_prior = (
+            max(query_prior[query[first]], NO_INFORMATION) if has_query_outside else np.inf
+        )
         _inform_query(
-            outside[first:last], ads[first:last], prior[first:last], known, out[first:last]
+            outside[first:last], ads[first:last], prior[first:last], outside_prior, out[first:last]
         )
         first = last
     return out
@@ -189,9 +193,9 @@ def marginal_information(
 
 @subkernel
 def _inform_query(
-    outside: Float64, ads: Float64, prior: Float64, known: float, out: Float64
+    outside: Float64, ads: Float64, prior: Float64, outside_prior: float, out: Float64
 ) -> None:
-    """The same of one query.
+    """Fill `out` with the marginal information of the pairs of one query.
 
     With c_i c_j the information of comparing ads i and j, the information on all log θ, f being
     eliminated, is diag(d) − c cᵀ − e eᵀ: a diagonal less two products, whose inverse has a closed
@@ -203,9 +207,9 @@ def _inform_query(
     for i in range(len(ads)):
         total += c[i]
         ends += max(outside[i], 0.0)
-    infinite = np.isinf(known)
-    root = 0.0 if infinite else 1.0 / np.sqrt(ends + known)
-    one, two, both = 1.0 if total == 0.0 else 0.0, known, 0.0
+    infinite = np.isinf(outside_prior)
+    root = 0.0 if infinite else 1.0 / np.sqrt(ends + outside_prior)
+    one, two, both = 1.0 if total == 0.0 else 0.0, outside_prior, 0.0
     for i in range(len(ads)):
         end = max(outside[i], 0.0)
         d = out[i] = max(end + c[i] * total + prior[i], NO_INFORMATION)
@@ -214,12 +218,12 @@ def _inform_query(
         if not infinite:
             two += end * (c[i] * total + prior[i]) / d
         both += c[i] * end * root / d
-    two = 1.0 if infinite else two / (ends + known)  # 1 − Σ e² / d
+    two = 1.0 if infinite else two / (ends + outside_prior)  # 1 − Σ e² / d
     spare = max(one * two - both * both, NO_INFORMATION * NO_INFORMATION)
     for i in range(len(ads)):
         d, e = out[i], max(outside[i], 0.0) * root
-        lost = two * c[i] * c[i] + 2.0 * both * c[i] * e + one * e * e
-        out[i] = d / (1.0 + lost / (spare * d))
+        loss = two * c[i] * c[i] + 2.0 * both * c[i] * e + one * e * e
+        out[i] = d / (1.0 + loss / (spare * d))
 
 
 @subkernel

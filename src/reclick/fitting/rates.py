@@ -1,13 +1,13 @@
-"""Rates of rows, each with a Beta prior, or one rate common to all rows; and how well known.
+"""Rates of rows with Beta priors, or one rate common to all rows, and their uncertainty.
 
-Where successes are not all observed, EM estimates thousands of rates from few trials each, beside
-parameters that all rows share. Were every rate a point, rows that happened to succeed would get a
-high one, and too little would be left for the shared explanation of what was seen (Neyman and
+If successes are not all observed, EM estimates thousands of rates from few trials each, together
+with parameters that all rows share. If every rate were a point, rows that happened to succeed would
+get a high one, and too little would remain to be explained by the shared parameters (Neyman and
 Scott). So the logit of a rate may be normal, with a mean that gives the parameter and a variance v
 that a fit does not change, and the log-likelihood is its expectation, to second order. With c the
-centre of a rate and r = P(success | what was seen), a trial costs ½ v c (1 − c), what was seen
-gains ½ v r (1 − r), and P(success) becomes r + ½ v r (1 − r)(1 − 2r). For v < 4 the logarithm of
-what was seen is convex in logit c, so that EM still cannot lower it.
+centre of a rate and r = P(success | observation), a trial costs ½ v c (1 − c), the observation
+gains ½ v r (1 − r), and P(success) becomes r + ½ v r (1 − r)(1 − 2r). For v < 4 the
+log-probability of the observation is convex in logit c, so EM still cannot lower it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reclick.fitting.posterior import Posterior
 from reclick.runtime.jit import kernel
 
 COMMON_STRENGTH = 1.0  # trials that the prior of a rate common to all rows is worth
-COMMON_TRIALS = 6.0  # that its posterior is worth
+COMMON_TRIALS = 6.0  # trials that its posterior is worth
 LEAST_INFORMATION = 0.5  # on the logit of a rate
 MAX_VARIANCE = 2.0  # of the logit of a rate, which must be less than 4
 
@@ -40,7 +40,7 @@ class RateTable(ParameterTable):
 
     value: ClassVar[str] = "mean"
     statistics: ClassVar[tuple[str, ...]] = ("successes", "trials")  # [row]
-    known: ClassVar[tuple[str, ...]] = ("variance",)
+    constants: ClassVar[tuple[str, ...]] = ("variance",)
 
     mean: Float64  # [row] of the rate
     variance: Float64  # [row] of its logit
@@ -51,9 +51,9 @@ class RateTable(ParameterTable):
 
     @classmethod
     def build(cls, rows: int, prior_mean: float, strength: float | None) -> Self:
-        """Every rate at the prior mean, and known."""
-        none = np.zeros(rows)
-        return cls(np.full(rows, prior_mean), none, prior_mean, strength, none, none)
+        """A table with every rate at the prior mean, without variance."""
+        zeros = np.zeros(rows)
+        return cls(np.full(rows, prior_mean), zeros, prior_mean, strength, zeros, zeros)
 
     @classmethod
     def count(
@@ -64,7 +64,7 @@ class RateTable(ParameterTable):
         return replace(table, mean=table._estimate(successes, trials))
 
     def centre(self, rows: slice = slice(None)) -> Float64:
-        """The centre of each rate, of which it is the mean."""
+        """The centre c of each rate, from its mean and its variance."""
         return _find_centre(self.mean[rows], self.variance[rows])
 
     def log_prior(self) -> float:
@@ -100,19 +100,19 @@ class RateTable(ParameterTable):
         return np.clip(values, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
 
     def start_from(self, last: Self) -> Self:
-        """The rates of another fit; rows at its prior mean start at that of this one."""
+        """The rates of another fit; rates at its prior mean start at the prior mean of this one."""
         mean = np.where(np.isclose(last.mean, last.prior_mean), self.prior_mean, last.mean)
         return replace(self.with_values(mean), variance=last.variance)
 
-    # how well each rate is known
+    # the uncertainty of each rate
 
     def posterior(self, row: Int64) -> Posterior:
         """The Betas of some rows, whose successes were observed; the prior of a new row (−1)."""
-        seen = row >= 0
+        is_known = row >= 0
         mean = np.full(len(row), self.prior_mean, np.float64)
         strength = np.full(len(row), self.strength or 0.0, np.float64)
-        mean[seen] = self.mean[row[seen]]
-        strength[seen] += self.trials[row[seen]]
+        mean[is_known] = self.mean[row[is_known]]
+        strength[is_known] += self.trials[row[is_known]]
         return Posterior(mean, mean, strength)
 
     def information(self, ambiguity: Float64) -> Float64:
@@ -123,12 +123,12 @@ class RateTable(ParameterTable):
         spread = self.mean * (1 - self.mean)
         if self.strength is None:
             return COMMON_TRIALS * spread
-        known = (self.trials + self.strength) * spread - ambiguity
-        return np.maximum(known, self.prior_information)
+        information = (self.trials + self.strength) * spread - ambiguity
+        return np.maximum(information, self.prior_information)
 
     @property
     def unseen_mean(self) -> float:
-        """The rate of a row that was never seen."""
+        """The rate of an unseen row."""
         common = self.strength is None and len(self.mean) > 0
         return float(self.mean[0]) if common else self.prior_mean
 
@@ -139,7 +139,7 @@ class RateTable(ParameterTable):
         return max(trials * mean * (1 - mean), LEAST_INFORMATION)
 
     def with_variance(self, ambiguity: Float64) -> Self:
-        """With the variance that follows from the information; 0 where the rate is common."""
+        """The same rates with variances from their information; 0 where the rate is common."""
         if self.strength is None:
             return self
         return replace(self, variance=np.minimum(1 / self.information(ambiguity), MAX_VARIANCE))

@@ -1,7 +1,7 @@
 """A search for hyperparameters by the likelihood of held-out sessions.
 
-A trial is a fit per fold, scored on the sessions that the fold holds out. Trials start from where
-another trial ended. Along one hyperparameter after the other, a value is taken where it gains.
+A trial is a fit per fold, scored on the sessions that the fold holds out. It starts from the fits
+of an earlier trial. Hyperparameters are searched one by one; a value is accepted if it gains.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Trial(NamedTuple, Generic[H, F]):
 
 
 class CandidateValues(NamedTuple):
-    """Values of a hyperparameter to try, and what one has to gain to be taken.
+    """Values of a hyperparameter to try, and the gain that a value must have to be accepted.
 
-    That is the `least`, and so many standard errors. Between the best value of a probability and
-    its neighbours one more is tried, if `between`.
+    The gain must exceed `least`, and `standard_errors` of its standard errors. With `between`, one
+    more value is tried, between the best value of a probability and its neighbours.
     """
 
     name: str
@@ -55,7 +55,7 @@ class CandidateValues(NamedTuple):
     between: bool = False
 
     def is_better(self, trial: Trial[Any, F], best: Trial[Any, F]) -> bool:
-        """Whether a trial gains enough."""
+        """Whether the gain of a trial is large enough."""
         gain, error = trial.gain_over(best)
         value = getattr(trial.hyper, self.name)
         logger.debug("%s = %s: %+.5f ± %.5f", self.name, value, gain, error)
@@ -65,7 +65,7 @@ class CandidateValues(NamedTuple):
 class Search(Generic[H, F]):
     """Trials on the same folds.
 
-    `fit(fold, hyper, start)` is a fit to the sessions of a fold, by its number, and
+    `fit(fold, hyper, start)` returns a fit to the sessions of a fold, by its number, and
     `score(fold, fit)` the log-likelihood of those it holds out, whose weights are `weights[fold]`.
     """
 
@@ -80,7 +80,7 @@ class Search(Generic[H, F]):
         self._count = 0
 
     def attempt(self, hyper: H, starts: Sequence[F]) -> Trial[H, F]:
-        """A trial from where other fits ended, one per fold."""
+        """Run a trial that starts from other fits, one per fold."""
         self._count += 1
         report_progress("hyperparameters tried", self._count)
         fits = [self._fit(fold, hyper, start) for fold, start in enumerate(starts)]
@@ -88,7 +88,7 @@ class Search(Generic[H, F]):
         return Trial(hyper, fits, np.concatenate(held_out), self._weight)
 
     def follow(self, values: Sequence[H], starts: Sequence[F]) -> list[Trial[H, F]]:
-        """Trials of one value after the other, each from where the one before it ended."""
+        """Run trials of one value after the other, each from the fits of the one before."""
         trials: list[Trial[H, F]] = []
         for value in values:
             trials.append(self.attempt(value, trials[-1].fits if trials else starts))

@@ -7,7 +7,7 @@ import numpy as np
 from reclick.data.ragged import Float64
 from reclick.fitting.factors import FactorTable, Level, with_components
 
-SHARED_STRENGTH = 0.5  # pseudo-choices: how strongly what is common to all is held to 1
+SHARED_STRENGTH = 0.5  # pseudo-choices: the prior, with mean 1, of factors of many cells
 
 
 def transition_table(
@@ -15,8 +15,8 @@ def transition_table(
 ) -> FactorTable:
     """γ [component, last, position] by distance, by the last click, and by both.
 
-    Row 0 is the start of a session. `strength` holds single transitions to what their distance and
-    their last click say, and `component_strength` the components to be alike.
+    Row 0 is the start of a session. `strength` is that of the prior of single transitions given
+    their distance and their last click, `component_strength` that of differences of components.
     """
     shape = (components, longest + 1, longest)
     _, last, position = np.indices(shape)
@@ -29,7 +29,7 @@ def transition_table(
         Level(last * longest + position, (longest + 1) * longest, strength),
     ]
     table = FactorTable.build(shape, with_components(levels, components, component_strength))
-    if components > 1:  # the third, fifth, … start with a liking for going back up the page
+    if components > 1:  # the third, fifth, … start with more moves back up the page
         ways = table.level(3).reshape(components, distances)
         ways[2::2, longest : 2 * longest] *= 2.0
     return table
@@ -38,7 +38,7 @@ def transition_table(
 def outside_table(longest: int, components: int, component_strength: float) -> FactorTable:
     """ω [component, clicks so far], the weight of ending: by none or some, and by their number.
 
-    `component_strength` holds the components to be alike.
+    `component_strength` is that of the prior of differences of components.
     """
     shape = (components, longest + 1)
     clicks = np.indices(shape)[1]
@@ -54,17 +54,17 @@ def outside_table(longest: int, components: int, component_strength: float) -> F
 
 def extend_transitions(gamma: Float64, longest: int) -> Float64:
     """γ [component, last, position] for longer pages: new positions are like the last one."""
-    known = gamma.shape[2]
-    added = max(longest - known, 0)
-    if not added:
+    n_known = gamma.shape[2]
+    n_added = max(longest - n_known, 0)
+    if not n_added:
         return np.ascontiguousarray(gamma)
-    wide = np.pad(gamma, ((0, 0), (0, added), (0, added)), mode="edge")
-    for last in range(known + 1, longest + 1):
-        wide[:, last, last - known :] = wide[:, known, : longest - last + known]
+    wide = np.pad(gamma, ((0, 0), (0, n_added), (0, n_added)), mode="edge")
+    for last in range(n_known + 1, longest + 1):
+        wide[:, last, last - n_known :] = wide[:, n_known, : longest - last + n_known]
     return np.ascontiguousarray(wide)
 
 
 def extend_outside(omega: Float64, longest: int) -> Float64:
-    """ω [component, clicks so far] for longer pages: more clicks are like the most known."""
-    added = max(longest + 1 - omega.shape[1], 0)
-    return np.pad(omega, ((0, 0), (0, added)), mode="edge")
+    """ω [component, clicks so far] for longer pages: larger numbers are like the last known one."""
+    n_added = max(longest + 1 - omega.shape[1], 0)
+    return np.pad(omega, ((0, 0), (0, n_added)), mode="edge")

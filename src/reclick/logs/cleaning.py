@@ -1,8 +1,8 @@
-"""Cleaning on request: every step is off by default, and counts what it changes.
+"""Optional cleaning: every step is off by default, and counts its changes.
 
 Bots and reloads are found over the whole log, which may be larger than memory. DuckDB holds one
-narrow row per session (who, when, how much) and spills it to disk; the sessions themselves are read
-again, batch by batch.
+narrow row per session (user, time, numbers), which it spills to disk. The sessions themselves are
+read again, batch by batch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ADVICE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaning:
-    """Which steps to take: those that are not None or False, in this order.
+    """The cleaning steps to take: those that are not None or False, in this order.
 
     Notes that end in "removed" count the sessions that are removed.
 
@@ -67,15 +67,15 @@ class Cleaning:
     reclick.errors.SettingError: first: got 0, expected a whole number of 1 or more, or None.
     """
 
-    # write queries in one way: compatibility forms, case and white space
+    # unify the spelling of queries: compatibility forms, case and white space
     normalise: bool = False
-    # remove users with more pages in any 60 minutes, with all their sessions
+    # remove all sessions of users with more pages than this in any 60 minutes
     max_pages_per_hour: int | None = None
     # the same for clicks
     max_clicks_per_hour: int | None = None
     # merge a page with its reload by the same user within this many seconds, and the clicks of both
     reload_seconds: float | None = None
-    # remove sessions with more clicks
+    # remove sessions with more clicks than this
     max_clicks: int | None = None
     # cut pages to this many ads, and drop the clicks on the others
     first: int | None = None
@@ -90,18 +90,18 @@ class Cleaning:
 
     @property
     def removes_bots(self) -> bool:
-        """Whether users are removed by how much they do in an hour."""
+        """Whether users are removed by their pages or clicks per hour."""
         return self.max_pages_per_hour is not None or self.max_clicks_per_hour is not None
 
     @property
     def needs_whole_log(self) -> bool:
-        """Whether a step needs the whole log: then `remove_bots_and_reloads` does the rest."""
+        """Whether a step needs the whole log, so that `remove_bots_and_reloads` must be called."""
         return self.removes_bots or self.reload_seconds is not None
 
     def clean_batch(self, batch: pa.RecordBatch, report: ReadReport) -> pa.RecordBatch:
         """Take the steps that need no other row.
 
-        Sessions are not shortened yet where the whole log is needed: bots are found by all clicks.
+        If the whole log is needed, sessions are shortened later: bots are detected by all clicks.
 
         >>> rows = {"query": [" Red  SHOES"], "ads": [["a", "b", "c"]], "clicks": [[3, 1]]}
         >>> cleaning = Cleaning(first=2, normalise=True)
@@ -119,25 +119,25 @@ class Cleaning:
 
 
 def normalise_query(query: str) -> str:
-    r"""A query in one way of writing: NFKC, case folded, white space trimmed and collapsed.
+    r"""Normalise the spelling of a query: NFKC, folded case, white space trimmed and collapsed.
 
     >>> normalise_query("  Große\u00a0ＳＣＨＵＨＥ ")
     'grosse schuhe'
     """
-    # Folding case may decompose, and take apart what the first NFKC composed.
+    # Case folding may decompose characters that the first NFKC composed.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", query).casefold())
     return " ".join(folded.split())
 
 
 def replace_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
-    """The batch with other values in a column, cast to the type it had."""
+    """Replace the values of a column, cast to the type of the column."""
     index = batch.schema.get_field_index(name)
     schema_field = batch.schema.field(index)
     return batch.set_column(index, schema_field, column.cast(schema_field.type))
 
 
 def _check(name: str, value: Any, kind: type, low: float, expected: str) -> None:
-    """Refuse a value that is neither None nor a finite number of this kind."""
+    """Raise unless a value is None or a finite number of this kind, at least `low`."""
     is_kind = isinstance(value, kind) and not isinstance(value, bool)
     if value is not None and not (is_kind and low <= value < math.inf):
         raise SettingError(name, value, expected, or_none=True)
@@ -147,29 +147,29 @@ def _normalise_queries(batch: pa.RecordBatch, report: ReadReport) -> pa.RecordBa
     column = batch.column("query")
     if not is_string(column.type):
         return batch
-    encoded = encode_text(column)
-    written = encoded.values.to_pylist()
-    normalised = [normalise_query(query) for query in written]
-    pairs = list(zip(written, normalised, strict=True))
-    blank = _to_rows([bool(before) and not after for before, after in pairs], encoded.codes)
-    report.add_note("query of white space only, left as it is", int(blank.sum()))
-    changed = _to_rows([_can_replace(before, after) for before, after in pairs], encoded.codes)
-    if not changed.any():
+    texts = encode_text(column)
+    queries = texts.values.to_pylist()
+    new_queries = [normalise_query(query) for query in queries]
+    pairs = list(zip(queries, new_queries, strict=True))
+    is_blank = _to_rows([bool(before) and not after for before, after in pairs], texts.codes)
+    report.add_note("query of white space only, left as it is", int(is_blank.sum()))
+    is_changed = _to_rows([_can_replace(before, after) for before, after in pairs], texts.codes)
+    if not is_changed.any():
         return batch
-    report.add_note("query normalised, spellings become one", int(changed.sum()))
-    codes = pa.array(encoded.codes, mask=encoded.codes < 0)
-    rewritten = pa.array(normalised, pa.string()).take(codes)
-    queries = pc.if_else(pa.array(changed), rewritten, column.cast(pa.string()))
-    return replace_column(batch, "query", queries)
+    report.add_note("query normalised, spellings become one", int(is_changed.sum()))
+    codes = pa.array(texts.codes, mask=texts.codes < 0)
+    new_values = pa.array(new_queries, pa.string()).take(codes)
+    new_column = pc.if_else(pa.array(is_changed), new_values, column.cast(pa.string()))
+    return replace_column(batch, "query", new_column)
 
 
-def _can_replace(written: str, normalised: str) -> bool:
-    # One letter may have a compatibility form of 18: a query that would be too long stays.
-    return normalised not in {"", written} and len(normalised.encode()) <= MAX_TEXT_BYTES
+def _can_replace(query: str, new_query: str) -> bool:
+    # A letter may have a compatibility form of 18 letters; a query that would be too long stays.
+    return new_query not in {"", query} and len(new_query.encode()) <= MAX_TEXT_BYTES
 
 
 def _to_rows(flags: list[bool], codes: npt.NDArray[np.int32]) -> Bool:
-    """The flags of values by row; null (-1) has none."""
+    """The flag of each row; False for null (code -1)."""
     return np.array([*flags, False])[codes]
 
 
@@ -177,9 +177,9 @@ def _remove_long_sessions(
     batch: pa.RecordBatch, max_clicks: int, report: ReadReport
 ) -> pa.RecordBatch:
     _, starts = encode_lists(batch.column("clicks"))
-    long = np.diff(starts) > max_clicks
-    report.add_note(f"session with more than {max_clicks:,} clicks, removed", int(long.sum()))
-    return batch.filter(pa.array(~long)) if long.any() else batch
+    is_long = np.diff(starts) > max_clicks
+    report.add_note(f"session with more than {max_clicks:,} clicks, removed", int(is_long.sum()))
+    return batch.filter(pa.array(~is_long)) if is_long.any() else batch
 
 
 def _cut_pages(batch: pa.RecordBatch, first: int, report: ReadReport) -> pa.RecordBatch:
@@ -190,24 +190,24 @@ def _cut_pages(batch: pa.RecordBatch, first: int, report: ReadReport) -> pa.Reco
     click, clicks = encode_lists(batch.column("clicks"))
     position = encode_positions(click)
     session = np.repeat(np.arange(len(length)), np.diff(clicks))  # [click]
-    # A click outside the whole page stays, so that it is reported as what it is.
-    below = (position > first) & (position <= length[session])
+    # A click outside of the original page stays, so that validation reports it.
+    is_below = (position > first) & (position <= length[session])
     report.add_note(f"page cut to its first {first:,} ads", int((length > first).sum()))
-    with_clicks_below = len(np.unique(session[below]))
-    report.add_note(f"session with clicks below the first {first:,}", with_clicks_below)
-    report.add_note(f"click below the first {first:,}, taken out", int(below.sum()))
-    shown = np.arange(len(ads)) - np.repeat(page[:-1], length) < first
-    batch = replace_column(batch, "ads", _filter_lists(batch.column("ads"), ads, page, shown))
-    if not below.any():
+    num_sessions_below = len(np.unique(session[is_below]))
+    report.add_note(f"session with clicks below the first {first:,}", num_sessions_below)
+    report.add_note(f"click below the first {first:,}, taken out", int(is_below.sum()))
+    is_above = np.arange(len(ads)) - np.repeat(page[:-1], length) < first
+    batch = replace_column(batch, "ads", _filter_lists(batch.column("ads"), ads, page, is_above))
+    if not is_below.any():
         return batch
     for name in (name for name in OUTCOME_COLUMNS if name in batch.schema.names):
-        batch = replace_column(batch, name, _filter_outcomes(batch.column(name), clicks, ~below))
-    remaining = _filter_lists(batch.column("clicks"), click, clicks, ~below)
-    return replace_column(batch, "clicks", remaining)
+        batch = replace_column(batch, name, _filter_outcomes(batch.column(name), clicks, ~is_below))
+    clicks_above = _filter_lists(batch.column("clicks"), click, clicks, ~is_below)
+    return replace_column(batch, "clicks", clicks_above)
 
 
 def _filter_outcomes(column: pa.Array, clicks: Int64, keep: Bool) -> pa.Array:
-    """The numbers of some clicks; a null list, which has none, stays null."""
+    """Keep the numbers of some clicks; a null list stays null."""
     values, starts = encode_lists(column)
     if column.null_count:
         keep = keep[np.repeat(np.asarray(column.is_valid()), np.diff(clicks))]
@@ -215,7 +215,7 @@ def _filter_outcomes(column: pa.Array, clicks: Int64, keep: Bool) -> pa.Array:
 
 
 def _filter_lists(column: pa.Array, values: pa.Array, starts: Int64, keep: Bool) -> pa.Array:
-    """The lists with some of their values; a null list stays null."""
+    """Keep some of the values of lists; a null list stays null."""
     offsets = pa.array(np.concatenate([[0], np.cumsum(keep)])[starts])
     nulls = column.is_null() if column.null_count else None
     return pa.LargeListArray.from_arrays(offsets, values.filter(pa.array(keep)), mask=nulls)
@@ -227,8 +227,8 @@ def _filter_lists(column: pa.Array, values: pa.Array, starts: Int64, keep: Bool)
 def remove_bots_and_reloads(path: Path, to: Path, cleaning: Cleaning, report: ReadReport) -> None:
     """Write the sessions of a Parquet file without those of bots, and with reloads merged.
 
-    The order of rows stays. Steps that shorten sessions come last, and are taken here too. Rows
-    without a user or a time are kept, and counted.
+    The order of rows stays. The steps that shorten sessions are taken last. Rows without a user or
+    a time are kept and counted.
     """
     with (
         explain_write_errors(to.parent),
@@ -241,13 +241,13 @@ def remove_bots_and_reloads(path: Path, to: Path, cleaning: Cleaning, report: Re
         log.add_pages()
         log.find_bots()
         log.find_reloads()
-        with scratch_file(to) as cleaned:
-            log.write(cleaned)
+        with scratch_file(to) as cleaned_path:
+            log.write(cleaned_path)
 
 
 @dataclass(frozen=True, slots=True)
 class _BotAndReloadFilter:
-    """A log, and tables of its pages, bots and reloads in DuckDB."""
+    """A log in a Parquet file, and tables of its pages, bots and reloads in DuckDB."""
 
     connection: Any
     sql: Mapping[str, str]
@@ -262,17 +262,17 @@ class _BotAndReloadFilter:
         for start, batch in self._read_batches():
             rows = _select_known(batch, np.arange(start, start + batch.num_rows))
             self._execute_with("add_pages", rows, first=first)
-        known, total = self._count("count_pages"), self.file.metadata.num_rows
-        if total and not known:
+        num_known, total = self._count("count_pages"), self.file.metadata.num_rows
+        if total and not num_known:
             raise LogError(
                 "No session of the log has both a user and a time, which bots and reloads are "
                 "found by. ",
                 *ADVICE,
             )
-        self.report.add_note("session without user or time, not judged", total - known)
+        self.report.add_note("session without user or time, not judged", total - num_known)
 
     def find_bots(self) -> None:
-        """Find the users who do too much in an hour, and their rows."""
+        """Find the users with too many pages or clicks in an hour, and their rows."""
         if not self.cleaning.removes_bots:
             return
         limits = {
@@ -304,8 +304,8 @@ class _BotAndReloadFilter:
         for start, batch in self._read_batches():
             rows = self._select_rows("select_reload_rows", start, batch.num_rows)
             if len(rows):
-                known = _select_known(batch.take(pa.array(rows)), rows + start)
-                self._execute_with("add_reload_clicks", known)
+                reload_rows = _select_known(batch.take(pa.array(rows)), rows + start)
+                self._execute_with("add_reload_clicks", reload_rows)
         self.connection.execute(self.sql["move_clicks"])
         note = f"page seen again within {seconds:g} s, removed"
         self.report.add_note(note, self._count("count_reloads"))
@@ -313,15 +313,15 @@ class _BotAndReloadFilter:
         self.report.add_note(note, self._count("count_moved_clicks"))
 
     def write(self, path: Path) -> None:
-        """Write what is left, with the row groups of the file."""
+        """Write the remaining sessions, in the row groups of the file."""
         start = 0
         with pq.ParquetWriter(path, self.file.schema_arrow, compression="zstd") as writer:
             for group in range(self.file.num_row_groups):
-                filtered = []
+                batches = []
                 for batch in self.file.iter_batches(CLEANING_BATCH, row_groups=[group]):
-                    filtered.append(self._filter(start, batch))
+                    batches.append(self._filter(start, batch))
                     start += batch.num_rows
-                rows = pa.Table.from_batches(filtered, self.file.schema_arrow)
+                rows = pa.Table.from_batches(batches, self.file.schema_arrow)
                 if len(rows):
                     writer.write_table(rows, row_group_size=len(rows))
 
@@ -329,30 +329,30 @@ class _BotAndReloadFilter:
         keep = np.ones(batch.num_rows, np.bool_)
         for statement in ("select_bot_rows", "select_reload_rows"):
             keep[self._select_rows(statement, start, batch.num_rows)] = False
-        moved = self._select("select_moved_clicks", start, batch.num_rows)
-        batch = self._add_moved_clicks(batch, moved).filter(pa.array(keep))
+        moved_clicks = self._select("select_moved_clicks", start, batch.num_rows)
+        batch = self._add_moved_clicks(batch, moved_clicks).filter(pa.array(keep))
         return self.cleaning.shorten_sessions(batch, self.report)
 
-    def _add_moved_clicks(self, batch: pa.RecordBatch, moved: pa.Table) -> pa.RecordBatch:
-        """Add the clicks of reloads to those of the first showing, each position once."""
-        if not len(moved):
+    def _add_moved_clicks(self, batch: pa.RecordBatch, moved_clicks: pa.Table) -> pa.RecordBatch:
+        """Add the clicks on reloads to those on the first page, each position once."""
+        if not len(moved_clicks):
             return batch
-        batch = _add_moved_outcomes(batch, moved)
-        rows, clicks = moved["row"].to_numpy(), batch.column("clicks")
-        own = [each or [] for each in clicks.take(pa.array(rows)).to_pylist()]
-        both = zip(own, moved["clicks"].to_pylist(), strict=True)
-        merged = [list(dict.fromkeys(before + after)) for before, after in both]
-        num_clicks = sum(map(len, own)) + pc.sum(moved["total"]).as_py()
-        repeated = num_clicks - sum(map(len, merged))
-        self.report.add_note("repeated click on a page seen again", repeated)
-        return _replace_rows(batch, "clicks", rows, merged)
+        batch = _add_moved_outcomes(batch, moved_clicks)
+        rows, clicks = moved_clicks["row"].to_numpy(), batch.column("clicks")
+        first_clicks = [each or [] for each in clicks.take(pa.array(rows)).to_pylist()]
+        click_lists = zip(first_clicks, moved_clicks["clicks"].to_pylist(), strict=True)
+        new_lists = [list(dict.fromkeys(before + after)) for before, after in click_lists]
+        num_clicks = sum(map(len, first_clicks)) + pc.sum(moved_clicks["total"]).as_py()
+        num_repeated = num_clicks - sum(map(len, new_lists))
+        self.report.add_note("repeated click on a page seen again", num_repeated)
+        return _replace_rows(batch, "clicks", rows, new_lists)
 
     def _read_batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The columns that are needed, and the number of the first row, from 0."""
+        """Yield the number of the first row, from 0, and the columns that are needed."""
         content = () if self.cleaning.reload_seconds is None else tuple(PAGE_CONTENT)
         outcomes = () if self.cleaning.reload_seconds is None else OUTCOME_COLUMNS
-        needed = ("user", "timestamp", "clicks", "weight", *content, *outcomes)
-        columns = [name for name in needed if name in self.file.schema_arrow.names]
+        column_names = ("user", "timestamp", "clicks", "weight", *content, *outcomes)
+        columns = [name for name in column_names if name in self.file.schema_arrow.names]
         start = 0
         for batch in self.file.iter_batches(CLEANING_BATCH, columns=columns):
             yield start, batch
@@ -364,7 +364,7 @@ class _BotAndReloadFilter:
         self.connection.unregister("batch")
 
     def _select_rows(self, statement: str, start: int, num_rows: int) -> Int64:
-        """Which of these rows of the log are in a table, counted from `start`."""
+        """The rows of the log that a statement selects from these, numbered from `start`."""
         return np.asarray(self._select(statement, start, num_rows)["row"], np.int64)
 
     def _select(self, statement: str, start: int, num_rows: int) -> pa.Table:
@@ -376,12 +376,12 @@ class _BotAndReloadFilter:
 
 
 def find_reloads(pages: Iterable[pa.RecordBatch], within: int) -> Iterator[pa.Table]:
-    """The reloads among pages sorted by hashes and time, with the row of the first showing.
+    """The reloads among pages sorted by hashes and time, with the row of the first page.
 
-    A page opens a chain when no equal page came at most `within` milliseconds before it. The other
-    pages of the chain are reloads.
+    A page opens a chain if no equal page precedes it by at most `within` milliseconds. The other
+    pages of the chain are reloads of it.
     """
-    # hashes and time of the page before, and the row that opened its chain
+    # hashes and time of the previous page, and the row that opened its chain
     last = [np.zeros(1, np.uint64), np.zeros(1, np.uint64), np.zeros(1, np.int64)]
     opener = -1
     for page in pages:
@@ -395,39 +395,41 @@ def find_reloads(pages: Iterable[pa.RecordBatch], within: int) -> Iterator[pa.Ta
         last, opener = [page_hash[-1:], text_hash[-1:], ms[-1:]], int(openers[-1])
 
 
-def _add_moved_outcomes(batch: pa.RecordBatch, moved: pa.Table) -> pa.RecordBatch:
-    """Add the outcomes of clicks on reloads: the longest dwell time, all conversions."""
-    rows = moved["row"].to_numpy()
-    chosen = batch.take(pa.array(rows))
+def _add_moved_outcomes(batch: pa.RecordBatch, moved_clicks: pa.Table) -> pa.RecordBatch:
+    """Add the outcomes of clicks on reloads: the longest dwell time, the sum of conversions."""
+    rows = moved_clicks["row"].to_numpy()
+    pages = batch.take(pa.array(rows))
     for name in (name for name in OUTCOME_COLUMNS if name in batch.schema.names):
-        merged = []
-        lists = (chosen["clicks"], chosen[name], moved["clicks"], moved[name])
-        for own_clicks, own, clicks, more in zip(
+        new_lists = []
+        lists = (pages["clicks"], pages[name], moved_clicks["clicks"], moved_clicks[name])
+        for positions, numbers, moved_positions, moved_numbers in zip(
             *(each.to_pylist() for each in lists), strict=True
         ):
-            values = dict(zip(own_clicks or [], own or [None] * len(own_clicks or []), strict=True))
-            for click, value in zip(clicks, more, strict=True):
-                known = [each for each in (values.get(click), value) if each is not None]
-                both = max(known) if name == "dwell_seconds" else sum(known)
-                values[click] = both if known else None
-            merged.append(list(values.values()))
-        batch = _replace_rows(batch, name, rows, merged)
+            values = dict(
+                zip(positions or [], numbers or [None] * len(positions or []), strict=True)
+            )
+            for click, value in zip(moved_positions, moved_numbers, strict=True):
+                known_values = [each for each in (values.get(click), value) if each is not None]
+                total = max(known_values) if name == "dwell_seconds" else sum(known_values)
+                values[click] = total if known_values else None
+            new_lists.append(list(values.values()))
+        batch = _replace_rows(batch, name, rows, new_lists)
     return batch
 
 
 def _replace_rows(
     batch: pa.RecordBatch, name: str, rows: Int64, values: list[list[Any]]
 ) -> pa.RecordBatch:
-    """The batch with other lists in some rows of a column."""
+    """Replace the lists in some rows of a column."""
     column, index = batch.column(name), np.arange(batch.num_rows)
     index[rows] = batch.num_rows + np.arange(len(rows))
-    extended = pa.concat_arrays([column, pa.array(values, column.type)])
-    return replace_column(batch, name, extended.take(pa.array(index)))
+    all_lists = pa.concat_arrays([column, pa.array(values, column.type)])
+    return replace_column(batch, name, all_lists.take(pa.array(index)))
 
 
 @contextmanager
 def _connect_in(folder: Path) -> Iterator[Any]:
-    """A connection that spills to a hidden folder in this one, which has room for a log."""
+    """Connect to DuckDB, spilling to a hidden folder in this one, which has room for a log."""
     with (
         scratch_folder(folder) as spill_folder,
         closing(connect(spill_folder)) as connection,
@@ -456,7 +458,7 @@ def _check_whole_log_columns(schema: pa.Schema) -> None:
 
 
 def _select_known(batch: pa.RecordBatch, rows: Int64) -> pa.Table:
-    """The rows that have a user and a time, in the columns of the SQL statements."""
+    """Select the rows with a user and a time, in the columns of the SQL statements."""
     names = batch.schema.names
     weight = np.ones(batch.num_rows)
     if "weight" in names:

@@ -19,8 +19,8 @@ CREATE TABLE moved_click (
 );
 
 -- name: add_pages
--- What a page is, in two hashes: of its values, and of the same written as text. Pages are the same
--- page when all 128 bits are equal.
+-- The identity of a page as two hashes: of its values, and of its values as text. Pages are equal if
+-- all 128 bits are equal.
 INSERT INTO page
 SELECT
     "row", "user", ms, weight, coalesce(len(clicks), 0),
@@ -71,8 +71,8 @@ INSERT INTO bot_row
 SELECT "row" FROM page SEMI JOIN bot USING ("user") ORDER BY "row";
 
 -- name: select_pages_by_hash
--- Sorted by DuckDB and read in order, instead of in a window: a user may have seen one page more
--- often than fits in memory.
+-- Sorted by DuckDB and read in order, not with a window function: the rows of a page that one user
+-- loads very often may not fit in memory.
 SELECT "row", ms, page_hash, text_hash
 FROM page ANTI JOIN bot USING ("user")
 WHERE text_hash IS NOT NULL

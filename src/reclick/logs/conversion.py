@@ -58,9 +58,9 @@ def write_sessions(
 ) -> SessionLog:
     """Write the good sessions to `to`, the text of ads next to it, and open that file.
 
-    Without `to`, the file is temporary and is removed with the log. What was dropped and noted is
-    in the summary of the log. With on_error="raise" nothing is written when a row is bad, else when
-    more than the share `max_bad` are.
+    Without `to`, the file is temporary and is removed with the log. The summary of the log has the
+    dropped rows and the notes. With on_error="raise", nothing is written if a row is bad;
+    otherwise, nothing is written if more than the share `max_bad` of the rows are bad.
     """
     options = {
         "format": format,
@@ -71,10 +71,10 @@ def write_sessions(
     }
     if to is not None:
         target = _check_target(as_path(to))
-        with stage_files([target, ads_path(target)], where=target, overwrite=overwrite) as staged:
-            provenance = _write(staged[0], batches, report, name, **options)  # type: ignore[arg-type]
+        with stage_files([target, ads_path(target)], where=target, overwrite=overwrite) as paths:
+            provenance = _write(paths[0], batches, report, name, **options)  # type: ignore[arg-type]
             if report.ads_table() is not None:
-                pq.write_table(report.ads_table(), staged[1], compression="zstd")
+                pq.write_table(report.ads_table(), paths[1], compression="zstd")
         return _open_written(target, name, provenance, report, on_error, max_ads)
     with ExitStack() as stack:
         target = stack.enter_context(scratch_folder()) / SESSIONS_FILE
@@ -86,12 +86,12 @@ def write_sessions(
 
 
 def ads_path(sessions: Location) -> AnyPath:
-    """Where the text of ads is written that comes with a file of sessions."""
+    """The path of the text of ads next to a file of sessions."""
     return as_path(sessions).with_suffix(".ads.parquet")
 
 
 def with_row_numbers(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[RawBatch]:
-    """Sessions made from another format, as the batches that every reader yields."""
+    """Turn sessions made from another format into the batches that every reader yields."""
     first = 1
     for batch in batches:
         columns = {name: batch.column(name) for name in batch.schema.names if name in OWN_COLUMNS}
@@ -100,7 +100,7 @@ def with_row_numbers(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[
 
 
 def session_table(batch: SessionBatch) -> pa.Table:
-    """The sessions in Reclick's own columns, and then every other column of the log."""
+    """The sessions in Reclick's own columns, followed by all other columns of the log."""
     columns = {
         "query": batch.queries.take(pa.array(batch.query)),
         "ads": pa.LargeListArray.from_arrays(batch.page, batch.ads.take(pa.array(batch.ad))),
@@ -143,18 +143,18 @@ def _write(
     max_bad: float,
     cleaning: Cleaning | None,
 ) -> Provenance:
-    """Write the good sessions to a file; returns what is known of the log only now."""
+    """Write the good sessions to a file, and return the provenance for the log."""
     builder = SummaryBuilder()
     cuts_pages = cleaning is not None and cleaning.first is not None  # after validation
-    prefetched = prefetch(batches, on_stop=report.cancel)
-    tables = _validate(prefetched, UNLIMITED_ADS if cuts_pages else max_ads, builder)
-    written = _write_parquet(tables, path, report, cleaning, name)
+    raw_batches = prefetch(batches, on_stop=report.cancel)
+    tables = _validate(raw_batches, UNLIMITED_ADS if cuts_pages else max_ads, builder)
+    num_written = _write_parquet(tables, path, report, cleaning, name)
     if on_error == "drop":
         _check_bad_share(name, builder, report, max_bad)
-    _check_result(name, builder, report, written, on_error)
+    _check_result(name, builder, report, num_written, on_error)
     if cleaning is not None and cleaning.needs_whole_log:
-        remaining = _clean_whole_log(path, cleaning, report)
-        _check_result(name, builder, report, remaining, on_error)
+        num_remaining = _clean_whole_log(path, cleaning, report)
+        _check_result(name, builder, report, num_remaining, on_error)
     return _describe_provenance(name, format, builder, report)
 
 
@@ -182,18 +182,21 @@ def _validate(
 
     previous = None
     for raw in batches:
-        validated = validate(raw, max_ads, previous)
-        previous = validated.arrays
-        builder.add(raw, validated)
-        if validated.totals.sessions:
-            yield _cast_own_columns(session_table(validated.sessions))
+        result = validate(raw, max_ads, previous)
+        previous = result.arrays
+        builder.add(raw, result)
+        if result.totals.sessions:
+            yield _cast_own_columns(session_table(result.sessions))
 
 
 def _cast_own_columns(table: pa.Table) -> pa.Table:
-    """The table with string and list types in place of the large ones."""
-    own = FULL_SESSION_SCHEMA
+    """Cast large string and list types to the normal ones in Reclick's own columns."""
+    session_schema = FULL_SESSION_SCHEMA
     kinds = [
-        (field.name, own.field(field.name).type if field.name in OWN_COLUMNS else field.type)
+        (
+            field.name,
+            session_schema.field(field.name).type if field.name in OWN_COLUMNS else field.type,
+        )
         for field in table.schema
     ]
     return table.cast(pa.schema(kinds))
@@ -203,7 +206,7 @@ def _write_parquet(
     tables: Iterator[pa.Table], path: Path, report: ReadReport, cleaning: Cleaning | None, name: str
 ) -> int:
     """Write the tables, collected into row groups, and return the number of rows."""
-    writer, written = None, 0
+    writer, num_rows = None, 0
     try:
         for group in _collect_groups(tables, name):
             rows = group
@@ -211,30 +214,30 @@ def _write_parquet(
                 batch = group.combine_chunks().to_batches()[0]
                 rows = pa.Table.from_batches([cleaning.clean_batch(batch, report)])
             writer = writer or pq.ParquetWriter(path, rows.schema, compression="zstd")
-            fitted = _fit_to_schema(rows, writer.schema, name)
-            writer.write_table(fitted, row_group_size=ROW_GROUP_ROWS)
-            written += rows.num_rows
+            table = _fit_to_schema(rows, writer.schema, name)
+            writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+            num_rows += rows.num_rows
     finally:
         if writer is not None:
             writer.close()
-    return written
+    return num_rows
 
 
 def _collect_groups(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:
-    collected: list[pa.Table] = []
+    group: list[pa.Table] = []
     rows = 0
     for table in tables:
-        collected.append(table)
+        group.append(table)
         rows += table.num_rows
         if rows >= ROW_GROUP_ROWS:
-            yield _concatenate(collected, name)
-            collected, rows = [], 0
-    if collected:
-        yield _concatenate(collected, name)
+            yield _concatenate(group, name)
+            group, rows = [], 0
+    if group:
+        yield _concatenate(group, name)
 
 
 def _concatenate(tables: list[pa.Table], name: str) -> pa.Table:
-    """The tables as one: a column that some lack is null there."""
+    """Concatenate tables; a column that a table lacks is null there."""
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
@@ -242,7 +245,7 @@ def _concatenate(tables: list[pa.Table], name: str) -> pa.Table:
 
 
 def _fit_to_schema(rows: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
-    """The rows with the columns of the file's first rows; missing ones null, new ones left out."""
+    """The rows in the columns of the file: missing columns are null, new ones are dropped."""
     try:
         columns = [
             rows[field.name].cast(field.type)
@@ -257,26 +260,26 @@ def _fit_to_schema(rows: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
 
 def _clean_whole_log(path: Path, cleaning: Cleaning, report: ReadReport) -> int:
     """Remove bots and reloads from the file, in place, and return the number of rows left."""
-    cleaned = path.with_name(f"{path.name}.cleaned")
+    cleaned_path = path.with_name(f"{path.name}.cleaned")
     try:
-        remove_bots_and_reloads(path, cleaned, cleaning, report)
-        cleaned.replace(path)
+        remove_bots_and_reloads(path, cleaned_path, cleaning, report)
+        cleaned_path.replace(path)
     finally:
-        cleaned.unlink(missing_ok=True)
+        cleaned_path.unlink(missing_ok=True)
     return int(pq.read_metadata(path).num_rows)
 
 
 def _check_result(
-    name: str, builder: SummaryBuilder, report: ReadReport, written: int, on_error: OnError
+    name: str, builder: SummaryBuilder, report: ReadReport, num_sessions: int, on_error: OnError
 ) -> None:
-    """Raise when rows are bad and must not be, and when no session is left."""
+    """Raise if no session is left, or if a row is bad with on_error="raise"."""
     dropped, examples = _merge_dropped(builder, report)
     rows = _count_rows(builder, report)
     if dropped and on_error == "raise":
-        nothing = "" if written else f" No session could be made of it. {CHECK_FORMAT}"
+        nothing = "" if num_sessions else f" No session could be made of it. {CHECK_FORMAT}"
         unit = "records" if report.records else "rows"
         raise bad_rows_error(report.records or rows, dropped, examples, name, nothing, unit)
-    if not written:
+    if not num_sessions:
         notes = "".join(f" {count:,} × {note}." for note, count in report.notes.items())
         advice = "" if builder.totals.sessions else f" {CHECK_FORMAT}"
         raise LogError(f"{name}: no session is left of {rows:,} rows.{notes}{advice}")
@@ -285,7 +288,7 @@ def _check_result(
 def _check_bad_share(
     name: str, builder: SummaryBuilder, report: ReadReport, max_bad: float
 ) -> None:
-    """Raise when more of the records, or of the pages, are bad than may be dropped."""
+    """Raise if the share of bad records, or of bad pages, exceeds `max_bad`."""
     records, pages = (sum(each.dropped.values()) for each in (report.bad_rows, builder))
     whole = report.records or _count_rows(builder, report)
     share = max(records / max(whole, 1), pages / max(builder.rows, 1))
@@ -304,7 +307,7 @@ def _check_bad_share(
 def _merge_dropped(
     builder: SummaryBuilder, report: ReadReport
 ) -> tuple[dict[str, int], dict[str, list[BadRow]]]:
-    """What the reader of the format and validation dropped, together."""
+    """The rows dropped by the reader of the format and by validation: counts and examples."""
     dropped = dict((report.bad_rows.dropped + builder.dropped).most_common())
     examples = {
         reason: report.bad_rows.examples.get(reason, []) + builder.examples.get(reason, [])
@@ -320,9 +323,9 @@ def _count_rows(builder: SummaryBuilder, report: ReadReport) -> int:
 def _describe_provenance(
     name: str, format: str | None, builder: SummaryBuilder, report: ReadReport
 ) -> Provenance:
-    """What a pass over the new file cannot see any more: what was dropped, and what was fixed."""
+    """What a pass over the new file cannot see: dropped rows, notes, and repaired clicks."""
     dropped, examples = _merge_dropped(builder, report)
-    fixed = {
+    repairs = {
         note: count
         for note, count in builder.build().notes.items()
         if note in {REPEATED_CLICK_NOTE, NULL_CLICKS_NOTE}
@@ -334,7 +337,7 @@ def _describe_provenance(
         rows,
         dropped,
         examples,
-        notes={**report.notes, **fixed},
+        notes={**report.notes, **repairs},
         clicks=builder.totals.clicks,
         other_actions=dict(report.other_actions),
         records=report.records or None,

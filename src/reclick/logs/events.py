@@ -1,4 +1,4 @@
-"""Sessions from events: a table of what was shown and a table of clicks, joined on a key.
+"""Make sessions from a table of impressions and a table of clicks, joined on a key.
 
 The tables may be larger than memory.
 """
@@ -51,7 +51,7 @@ SHOWN_COLUMNS = (
     Column("user", TEXT, required=False),
 )
 CLICK_COLUMNS = {"ad": TEXT, "position": NUMBER}
-# Before the name of a column of the clicks, where it differs from that of the impressions.
+# Prefix of a column of the clicks whose name differs from that in the impressions.
 CLICKS_PREFIX = "clicks."
 
 
@@ -67,7 +67,7 @@ def sessions_from_events(
     max_ads: int = 100,
     to: Location | None = None,
 ) -> SessionLog:
-    """Make sessions of what was shown and what was clicked, and open them.
+    """Make sessions from impressions and clicks, and open them.
 
     `impressions` has one row per ad shown (query, ad, position) or per page (query, ads). `clicks`
     has one row per click, with its ad, its position or both. Each is a path, a glob, a folder, or a
@@ -90,17 +90,17 @@ def sessions_from_events(
             "on", on, "the columns that both tables have and that together identify a page"
         )
     names = _check_names(columns)
-    shown = _open_impressions(impressions, keys, names)
-    clicked = _open_clicks(clicks, keys, order_by, names)
+    impression_table = _open_impressions(impressions, keys, names)
+    click_table = _open_clicks(clicks, keys, order_by, names)
     report = ReadReport()
-    name = f"{shown.label} and {clicked.label}"
-    batches = with_row_numbers(_join_events(shown, clicked, report), name)
+    name = f"{impression_table.label} and {click_table.label}"
+    batches = with_row_numbers(_join_events(impression_table, click_table, report), name)
     return write_sessions(batches, report, name=name, to=to, on_error=on_error, max_ads=max_ads)
 
 
 @dataclass
 class EventRows:
-    """Rows of one file or table of events. Bad ones are reported and left out at the end."""
+    """Rows of one file or table of events. Bad rows are reported; `table` leaves them out."""
 
     raw: RawBatch
     file: int  # its index among the files
@@ -119,11 +119,11 @@ class EventRows:
         return self.names.get(name, name) in self.raw.columns
 
     def column(self, name: str) -> pa.Array:
-        """A column as it is."""
+        """A column, unchanged."""
         return self.raw.columns[self.names.get(name, name)]
 
     def text(self, name: str) -> pa.Array:
-        """A column of ids as text; nulls when there is none."""
+        """A column of ids as text; nulls if there is no such column."""
         if self.has(name):
             return to_text(self.column(name))
         return pa.nulls(self.raw.length, pa.string())
@@ -139,13 +139,13 @@ class EventRows:
         return key
 
     def positions(self, *, required: bool) -> pa.Array:
-        """The positions. Rows where one is not a whole number, or missing if required, are bad."""
+        """The positions. Rows with one that is no whole number, or missing if required, are bad."""
         if not self.has("position"):
             return pa.nulls(self.raw.length, pa.int64())
-        written = self.column("position")
-        positions = to_whole_numbers(written)
-        not_whole = pc.and_(positions.is_null(), written.is_valid())
-        self._mark_bad(NOT_READABLE, not_whole, lambda row: f"position {written[row].as_py()}")
+        column = self.column("position")
+        positions = to_whole_numbers(column)
+        not_whole = pc.and_(positions.is_null(), column.is_valid())
+        self._mark_bad(NOT_READABLE, not_whole, lambda row: f"position {column[row].as_py()}")
         if required:
             self._mark_bad(NO_POSITION, positions.is_null(), lambda _: "null")
         return positions
@@ -154,19 +154,19 @@ class EventRows:
         """The times of a column; a row whose time cannot be parsed is bad."""
         if not self.has(name):
             return pa.nulls(self.raw.length, pa.timestamp("us"))
-        written = self.column(name)
-        if is_string(written.type) or kind_of.is_dictionary(written.type):
-            written = to_text(written)
-        times = as_times(written)
+        column = self.column(name)
+        if is_string(column.type) or kind_of.is_dictionary(column.type):
+            column = to_text(column)
+        times = as_times(column)
         self._mark_bad(
             NOT_READABLE,
-            pc.and_(times.is_null(), written.is_valid()),
-            lambda row: f"{name}: not a time: {abbreviate(written[row].as_py())}",
+            pc.and_(times.is_null(), column.is_valid()),
+            lambda row: f"{name}: not a time: {abbreviate(column[row].as_py())}",
         )
         return times
 
     def shown_columns(self, key: pa.Array) -> dict[str, pa.Array]:
-        """The columns of ads shown, one per row, as the page join takes them."""
+        """The columns of impressions, one ad per row, as the page join takes them."""
         return {
             "key": key,
             "query": self.text("query"),
@@ -184,12 +184,12 @@ class EventRows:
             return raw.row_numbers
         return np.arange(raw.first_row, raw.first_row + raw.length)
 
-    def table(self, columns: dict[str, pa.Array], chosen: Bool | None = None) -> pa.Table:
-        """The valid rows, or the chosen ones of them, with their file and number."""
+    def table(self, columns: dict[str, pa.Array], selection: Bool | None = None) -> pa.Table:
+        """The valid rows, or a selection of them, with their file and number."""
         file = pa.array(np.full(self.raw.length, self.file, np.int32))
         table = pa.table({**columns, "file": file, "number": self.numbers})
-        kept = self.valid if chosen is None else self.valid & chosen
-        return table if kept.all() else table.filter(pa.array(kept))
+        is_kept = self.valid if selection is None else self.valid & selection
+        return table if is_kept.all() else table.filter(pa.array(is_kept))
 
     def _mark_bad(self, reason: str, bad: Any, describe: Callable[[int], str]) -> None:
         rows = np.flatnonzero(np.asarray(bad) & self.valid)
@@ -202,7 +202,7 @@ class EventRows:
 
 
 def estimate_bytes(sources: Iterable[Source]) -> int:
-    """About how many bytes events take in memory."""
+    """Estimate how many bytes events take in memory."""
     return sum(_estimate_source_bytes(source) for source in sources)
 
 
@@ -235,22 +235,22 @@ class EventTable:
 
 
 def _join_events(
-    shown: EventTable, clicked: EventTable, report: ReadReport
+    impressions: EventTable, clicks: EventTable, report: ReadReport
 ) -> Iterator[pa.RecordBatch]:
-    tables = (shown, clicked)
+    tables = (impressions, clicks)
     files = [LogFile("", table.where(source)) for table in tables for source in table.sources]
-    size = estimate_bytes([*shown.sources, *clicked.sources])
+    size = estimate_bytes([*impressions.sources, *clicks.sources])
     with (
         scratch_folder() as folder,
         PageJoin(folder, files, size) as join,
     ):
-        for rows in shown.read(0, report):
+        for rows in impressions.read(0, report):
             if rows.has("ads"):
-                join.add("pages", _page_rows(rows, shown.keys))
+                join.add("pages", _page_rows(rows, impressions.keys))
             else:
-                join.add("shown", rows.table(rows.shown_columns(rows.key(shown.keys))))
-        for rows in clicked.read(len(shown.sources), report):
-            join.add("clicks", _click_rows(rows, clicked.keys))
+                join.add("shown", rows.table(rows.shown_columns(rows.key(impressions.keys))))
+        for rows in clicks.read(len(impressions.sources), report):
+            join.add("clicks", _click_rows(rows, clicks.keys))
         yield from join.sessions(report)
 
 
@@ -277,14 +277,18 @@ def _click_rows(rows: EventRows, keys: Sequence[str]) -> pa.Table:
 
 
 def _check_names(columns: Mapping[str, str] | None) -> dict[str, str]:
-    of_clicks = (Column(f"{CLICKS_PREFIX}{name}", kind) for name, kind in CLICK_COLUMNS.items())
-    return check_mapping(columns, (*SHOWN_COLUMNS, *of_clicks))
+    click_columns = (Column(f"{CLICKS_PREFIX}{name}", kind) for name, kind in CLICK_COLUMNS.items())
+    return check_mapping(columns, (*SHOWN_COLUMNS, *click_columns))
 
 
 def _open_impressions(source: Any, keys: tuple[str, ...], names: dict[str, str]) -> EventTable:
     parts = _name_key_parts(keys)
-    own = {name: theirs for name, theirs in names.items() if not name.startswith(CLICKS_PREFIX)}
-    sources = open_sources(source, (*_key_columns(parts), *SHOWN_COLUMNS), {**own, **parts})
+    mapping = {
+        name: source_name
+        for name, source_name in names.items()
+        if not name.startswith(CLICKS_PREFIX)
+    }
+    sources = open_sources(source, (*_key_columns(parts), *SHOWN_COLUMNS), {**mapping, **parts})
     table = EventTable("impressions", sources, tuple(parts))
     for each in sources:
         if "ads" not in each.names and not {"ad", "position"} <= each.names.keys():
@@ -301,23 +305,25 @@ def _open_clicks(
     source: Any, keys: tuple[str, ...], order_by: str | None, names: dict[str, str]
 ) -> EventTable:
     parts = _name_key_parts(keys) | ({"order_by": order_by} if order_by else {})
-    # Either may be missing, so they are wanted under the names they have in the table: a name in a
-    # mapping must exist.
-    theirs = {
+    # Each may be missing, so they are read under their names in the table: a name in a mapping must
+    # exist.
+    source_names = {
         name: names.get(f"{CLICKS_PREFIX}{name}", names.get(name, name)) for name in CLICK_COLUMNS
     }
-    wanted = [
+    columns_to_read = [
         *_key_columns(parts),
-        *(Column(theirs[name], kind, required=False) for name, kind in CLICK_COLUMNS.items()),
+        *(Column(source_names[name], kind, required=False) for name, kind in CLICK_COLUMNS.items()),
     ]
-    sources = open_sources(source, wanted, parts)
-    table = EventTable("clicks", sources, tuple(_name_key_parts(keys)), theirs)
-    named = [theirs[name] for name in CLICK_COLUMNS if f"{CLICKS_PREFIX}{name}" in names]
-    needed = named or list(theirs.values())
+    sources = open_sources(source, columns_to_read, parts)
+    table = EventTable("clicks", sources, tuple(_name_key_parts(keys)), source_names)
+    mapped_names = [
+        source_names[name] for name in CLICK_COLUMNS if f"{CLICKS_PREFIX}{name}" in names
+    ]
+    needs = mapped_names or list(source_names.values())
     for each in sources:
-        if not any(name in each.names for name in needed):
+        if not any(name in each.names for name in needs):
             raise LogError(
-                f"{table.where(each)} has no column {' or '.join(needed)}: it does not say what "
+                f"{table.where(each)} has no column {' or '.join(needs)}: it does not say what "
                 "was clicked. Name it with ",
                 Argument("columns", ...),
                 ".",
@@ -326,7 +332,7 @@ def _open_clicks(
 
 
 def _name_key_parts(keys: tuple[str, ...]) -> dict[str, str]:
-    """The columns of the key, each under a name for messages."""
+    """The columns of the key, by a name for messages."""
     if len(keys) == 1:
         return {"on": keys[0]}
     return {f"on, part {number}": key for number, key in enumerate(keys, start=1)}

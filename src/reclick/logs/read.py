@@ -74,14 +74,15 @@ def read_sessions(
     an Arrow stream (a RecordBatchReader, an ADBC cursor, anything with `__arrow_c_stream__`), a
     dict of columns, or a single page as `(query, ads)` or `(query, ads, clicks)`. `columns` maps
     Reclick's names to yours: `columns={"query": "search_term"}`. A log without clicks is read as
-    pages, which a model can answer questions about but not learn from; `clicks_required=True`
-    refuses it. A click with fewer `dwell_seconds` than `quick_return_seconds` is a quick return.
-    `ads` is the text of the ads, as `read_ads` reads it; an ads table with other column names is
-    read with `read_ads` first. `on_error` applies to its rows too.
+    pages, for which a model can make predictions, but from which it cannot learn; with
+    `clicks_required=True` it raises an error. A click with fewer `dwell_seconds` than
+    `quick_return_seconds` is a quick return. `ads` is the text of the ads, as `read_ads` reads it;
+    an ads table with other column names is read with `read_ads` first. `on_error` applies to its
+    rows too.
 
     `format` names another format (see `reclick formats`). Without it, the format of files that lack
-    Reclick's columns is recognised by their content. Such a log, and one to be cleaned, is first
-    converted to a temporary file of sessions, with reports as `progress("Reading: bytes", done,
+    Reclick's columns is recognised by their content. Such a log, and a log to be cleaned, is first
+    converted to a temporary file of sessions, while calling `progress("Reading: bytes", done,
     total)`. `click` and `pages` are as in `convert`.
 
     >>> pages = read_sessions({"query": ["pizza"], "ads": [["a", "b"]]}, ads={"b": "Pizza to go"})
@@ -93,10 +94,15 @@ def read_sessions(
     if isinstance(source, SessionLog):
         raise LogError("This log is open already. Give read_sessions its files or table.")
     texts = None if ads is None else read_ads(ads, on_error=on_error)
-    wanted = LOG_COLUMNS if clicks_required else PAGE_LOG_COLUMNS
+    columns_to_read = LOG_COLUMNS if clicks_required else PAGE_LOG_COLUMNS
     with track_progress(progress, "Reading"):
         log = _open(
-            _as_columns(source), format, columns, wanted, _event_options(click, pages), **options
+            _as_columns(source),
+            format,
+            columns,
+            columns_to_read,
+            _event_options(click, pages),
+            **options,
         )
     log.quick_return_seconds = quick_return_seconds
     log.ads = log.ads if texts is None else texts
@@ -108,9 +114,9 @@ def read_sessions(
 def as_log(
     source: Any, *, ads: Any = None, clicks_required: bool = True, one_pass: bool = False
 ) -> SessionLog:
-    """The log itself, or one opened from anything that `read_sessions` reads.
+    """Return a log as it is, or open one from anything that `read_sessions` reads.
 
-    With `one_pass`, a log that is opened here will be read once, so no stream needs a copy.
+    With `one_pass`, the caller reads a log that is opened here only once, so streams need no copy.
 
     >>> as_log({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[]]}).summary.kept
     1
@@ -133,12 +139,12 @@ def as_log(
 
 
 def with_text(log: SessionLog, text: object) -> SessionLog:
-    """The same log with the text of more ads; of an ad that has a text already, the new one."""
-    new_log, new = copy(log), read_ads(text)
+    """The same log with the text of more ads; a new text of an ad replaces the old one."""
+    new_log, new_ads = copy(log), read_ads(text)
     if log.ads is not None:
-        others = pc.invert(pc.is_in(log.ads["ad"], new["ad"].combine_chunks()))
-        new = pa.concat_tables([new, log.ads.filter(others)])
-    new_log.ads = new
+        is_other = pc.invert(pc.is_in(log.ads["ad"], new_ads["ad"].combine_chunks()))
+        new_ads = pa.concat_tables([new_ads, log.ads.filter(is_other)])
+    new_log.ads = new_ads
     return new_log
 
 
@@ -150,7 +156,7 @@ def _clicks_array(clicks: Sequence[Sequence[int]]) -> pa.Array:
 
 
 def with_clicks(log: SessionLog, clicks: Sequence[Sequence[int]]) -> SessionLog:
-    """The same pages with other clicks, one list per page, in order. The pages are in memory."""
+    """The same pages with other clicks, one list per page, in order. Reads the pages to memory."""
     batches = list(log.batches())
     log.require_rows()
     pages = sum(len(batch) for batch in batches)
@@ -226,7 +232,7 @@ def convert(
 
 
 def _as_columns(source: Any) -> Any:
-    """A single page, (query, ads) or (query, ads, clicks), as a dict of columns; else as it is."""
+    """Turn a single page, (query, ads) or (query, ads, clicks), into a dict of columns."""
     if not isinstance(source, tuple) or len(source) not in {2, 3}:
         return source
     query, ads = source[:2]
@@ -257,7 +263,7 @@ def _check_options(on_error: OnError, max_ads: int, cleaning: Cleaning | None) -
 def _event_options(
     click: str | Sequence[str] | None, pages: PageSource | None
 ) -> dict[str, Any] | None:
-    """The options of formats of events, None where none is chosen."""
+    """The options of formats of events; None if none is set."""
     names: tuple[Any, ...] = (click,) if isinstance(click, str) else ()
     if isinstance(click, Sequence) and not isinstance(click, str | bytes):
         names = tuple(click)
@@ -266,8 +272,8 @@ def _event_options(
         raise SettingError("click", click, "the names of actions, such as 'item_click'")
     if pages is not None:
         check_choice("pages", pages, get_args(PageSource))
-    chosen = {"click": names, "pages": pages}
-    return {name: value for name, value in chosen.items() if value} or None
+    options = {"click": names, "pages": pages}
+    return {name: value for name, value in options.items() if value} or None
 
 
 def _is_name(name: object) -> bool:
@@ -278,12 +284,12 @@ def _open(
     source: Any,
     format_name: str | None,
     columns: Mapping[str, str] | None,
-    wanted: Sequence[Column],
+    columns_to_read: Sequence[Column],
     events: dict[str, Any] | None,
     to: Location | None = None,
     **options: Any,
 ) -> SessionLog:
-    """Open in Reclick's own columns, else in the format that is named or recognised."""
+    """Open a log in Reclick's own columns, or in the format that is named or recognised."""
     if format_name is not None and not isinstance(format_name, str):
         raise SettingError("format", format_name, "the name of a format", or_none=True)
     if format_name not in {None, OWN_FORMAT}:
@@ -293,16 +299,18 @@ def _open(
             _list_files(source), get_format(str(format_name)), columns, events, to, **options
         )
     try:
-        sources = open_sources(source, wanted, columns)
+        sources = open_sources(source, columns_to_read, columns)
     except LogError as error:
-        recognised = _recognise(source) if format_name is None else None
-        if recognised is None:
+        log_format = _recognise(source) if format_name is None else None
+        if log_format is None:
             raise error from None
-        logger.info("%s is read as %s.", source, recognised.name)
-        return _open_format(_list_files(source), recognised, columns, events, to, **options)
+        logger.info("%s is read as %s.", source, log_format.name)
+        return _open_format(_list_files(source), log_format, columns, events, to, **options)
     _refuse_event_options(events, OWN_FORMAT)
-    unread = {theirs: ours for ours, theirs in (columns or {}).items() if ours in UNREAD}
-    return _open_own_columns(sources, to, unread, **options)
+    unread_names = {
+        source_name: name for name, source_name in (columns or {}).items() if name in UNREAD
+    }
+    return _open_own_columns(sources, to, unread_names, **options)
 
 
 def _recognise(source: Any) -> LogFormat | None:
@@ -316,7 +324,7 @@ def _recognise(source: Any) -> LogFormat | None:
 def _open_own_columns(
     sources: list[Source],
     to: Location | None,
-    unread: dict[str, str],
+    unread_names: dict[str, str],
     *,
     on_error: OnError,
     max_ads: int,
@@ -324,7 +332,7 @@ def _open_own_columns(
     cleaning: Cleaning | None,
     overwrite: bool = False,
 ) -> SessionLog:
-    """A log in Reclick's columns. It is rewritten only to be cleaned or converted."""
+    """Open a log in Reclick's columns; write sessions only if it is cleaned or converted."""
     log = SessionLog(sources, ads=None, on_error=on_error, max_ads=max_ads)
     if to is None and cleaning is None:
         return log
@@ -332,7 +340,7 @@ def _open_own_columns(
     from reclick.logs.formats.base import ReadReport
 
     return write_sessions(
-        _read_all_columns(sources, unread, log.num_rows),
+        _read_all_columns(sources, unread_names, log.num_rows),
         ReadReport(),
         name=log.name,
         to=to,
@@ -346,27 +354,29 @@ def _open_own_columns(
 
 
 def _read_all_columns(
-    sources: list[Source], unread: dict[str, str], total: int | None
+    sources: list[Source], unread_names: dict[str, str], total: int | None
 ) -> Iterator[RawBatch]:
-    done = 0
+    num_read = 0
     for source in sources:
         for raw in source.read(with_rows=True):
-            yield _rename_unread(raw, unread)
-            done += raw.length + len(raw.unreadable)
-            report_progress("sessions", done, total)
+            yield _rename_unread(raw, unread_names)
+            num_read += raw.length + len(raw.unreadable)
+            report_progress("sessions", num_read, total)
 
 
 def _rename_unread(raw: RawBatch, names: dict[str, str]) -> RawBatch:
     """Give Reclick's names to columns that are only used by cleaning and splitting.
 
-    A column that has such a name already, and is not the one that is meant, is left out.
+    A column that has such a name already, but is not the one mapped to it, is left out.
     """
     if raw.rows is None or not names:
         return raw
-    meant = {ours: theirs for theirs, ours in names.items()}
-    chosen = [name for name in raw.rows.schema.names if meant.get(name, name) == name]
-    new_names = [names.get(name, name) for name in chosen]
-    return replace(raw, rows=raw.rows.select(chosen).rename_columns(new_names))
+    source_names = {name: source_name for source_name, name in names.items()}
+    selection = [
+        column for column in raw.rows.schema.names if source_names.get(column, column) == column
+    ]
+    new_names = [names.get(column, column) for column in selection]
+    return replace(raw, rows=raw.rows.select(selection).rename_columns(new_names))
 
 
 def _open_format(
@@ -398,7 +408,7 @@ def _open_format(
 
 
 def _refuse_event_options(events: dict[str, Any] | None, format_name: str) -> None:
-    """Refuse an option of logs of events for any other log, where it would have no effect."""
+    """Raise if an option for logs of events is set for another log, where it has no effect."""
     for name in events or {}:
         raise UsageError(
             Argument(name),
@@ -409,7 +419,7 @@ def _refuse_event_options(events: dict[str, Any] | None, format_name: str) -> No
 
 
 def _total_bytes(files: list[LogFile]) -> int | None:
-    """How many bytes will be read; of compressed files it is not known before."""
+    """The number of bytes to read; None for compressed files, where it is not known before."""
     if any(file.member is not None or as_path(file.path).name.endswith(".gz") for file in files):
         return None
     return sum(as_path(file.path).stat().st_size for file in files)

@@ -1,6 +1,6 @@
 """A log of sessions that can be read any number of times, and the summary of a full pass over it.
 
-The summary counts the rows that were kept, and the rows that were dropped with their reasons.
+The summary counts the kept rows, and the dropped rows by reason.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BadRow:
 
     @check_arguments
     def to_text(self, log_name: str = "") -> str:
-        """Say where the row is and what it holds; a file named like the log is not named again.
+        """Describe where the row is and what it holds, without the file if it is `log_name`.
 
         >>> BadRow("week2.parquet", 118, "position 7 on a page of 4 ads").to_text()
         'week2.parquet row 118: position 7 on a page of 4 ads'
@@ -68,16 +68,16 @@ class BadRow:
 class ReadSummary:
     """What a full pass over a log read.
 
-    `rows` is `kept` plus everything dropped, plus what requested cleaning removed (see `notes`).
-    A log of another format has `records`, such as events, of which pages are made; some of what
-    was dropped are records.
+    `rows` is `kept` plus the dropped rows and those that cleaning, if any, removed (see `notes`).
+    A log of another format has `records`, such as events, from which pages are made. Then `dropped`
+    has records and pages.
     """
 
     rows: int
     kept: int
     dropped: dict[str, int]  # reason -> rows
     examples: dict[str, list[BadRow]]  # reason -> the first rows
-    notes: dict[str, int]  # kept, but worth knowing -> sessions
+    notes: dict[str, int]  # what is worth knowing of kept rows -> sessions
     impressions: int
     clicks: int
     clicked_sessions: int
@@ -86,12 +86,12 @@ class ReadSummary:
     longest_page: int
     known_outcomes: int = 0  # clicks with a known dwell time or number of conversions
     converted_clicks: int = 0
-    records: int | None = None  # read; None where a row is a page, and where they are not counted
-    dropped_records: dict[str, int] = field(default_factory=dict)  # of `dropped`
+    records: int | None = None  # None if a row is a page, or if records are not counted
+    dropped_records: dict[str, int] = field(default_factory=dict)  # records in `dropped`
 
     @property
     def bad_share(self) -> float:
-        """The share of the records, or of the rows, that were dropped; of pages, if it is more."""
+        """The dropped share of the records (or rows), or of the pages, whichever is larger."""
         records = sum(self.dropped_records.values())
         pages = sum(self.dropped.values()) - records
         whole = self.records or self.rows
@@ -99,7 +99,7 @@ class ReadSummary:
         return max(shares)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return built-in types only, as for JSON."""
+        """Return built-in types only, for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -130,14 +130,14 @@ class ReadSummary:
         return "\n".join(lines)
 
     def _format_dropped(self, reason: str, count: int, pages: int) -> list[str]:
-        """What was dropped for a reason, each as a share of what it is: records, or pages."""
+        """Lines about rows dropped for a reason, as shares of the records and of the pages."""
         records = self.dropped_records.get(reason, 0)
         if self.records is None:
             return [_format_line(f"dropped: {reason}", count, self.rows)]
-        dropped = {"records": (records, self.records), "pages": (count - records, pages)}
+        parts = {"records": (records, self.records), "pages": (count - records, pages)}
         return [
             _format_line(f"dropped {what}: {reason}", number, whole)
-            for what, (number, whole) in dropped.items()
+            for what, (number, whole) in parts.items()
             if number
         ]
 
@@ -152,15 +152,15 @@ class SummaryBuilder:
     null_clicks: int = 0
     totals: BatchTotals = NO_TOTALS
 
-    def add(self, raw: RawBatch, validated: ValidatedBatch) -> None:
+    def add(self, raw: RawBatch, result: ValidatedBatch) -> None:
         """Add a batch."""
-        self._add_totals(validated.totals)
-        self.null_clicks += validated.null_clicks
+        self._add_totals(result.totals)
+        self.null_clicks += result.null_clicks
         self.rows += raw.length + len(raw.unreadable)
         for number, got in raw.unreadable:
             self.drop(NOT_READABLE, raw.where, number, got)
-        if validated.totals.sessions < raw.length:
-            self._add_bad_rows(raw, validated)
+        if result.totals.sessions < raw.length:
+            self._add_bad_rows(raw, result)
 
     def merge(self, part: ReadSummary) -> None:
         """Add the summary of the next part of the log."""
@@ -187,12 +187,12 @@ class SummaryBuilder:
             examples += part.examples[reason][: MAX_EXAMPLES - len(examples)]
 
     def _add_totals(self, more: BatchTotals) -> None:
-        added = BatchTotals(*map(sum, zip(self.totals, more, strict=True)))
+        sums = BatchTotals(*map(sum, zip(self.totals, more, strict=True)))
         longest = max(self.totals.longest_page, more.longest_page)
-        self.totals = added._replace(longest_page=longest)
+        self.totals = sums._replace(longest_page=longest)
 
     def drop(self, reason: str, where: str, number: int, got: str) -> None:
-        """Count a bad row, and keep it as an example when it is one of the first."""
+        """Count a bad row, and keep it as an example if it is one of the first."""
         self.dropped[reason] += 1
         examples = self.examples.setdefault(reason, [])
         if len(examples) < MAX_EXAMPLES:
@@ -222,20 +222,20 @@ class SummaryBuilder:
             converted_clicks=self.totals.converted_clicks,
         )
 
-    def _add_bad_rows(self, raw: RawBatch, validated: ValidatedBatch) -> None:
-        for code in np.unique(validated.reason[validated.reason > 0]).tolist():
-            rows = np.flatnonzero(validated.reason == code)
+    def _add_bad_rows(self, raw: RawBatch, result: ValidatedBatch) -> None:
+        for code in np.unique(result.reason[result.reason > 0]).tolist():
+            rows = np.flatnonzero(result.reason == code)
             missing = MAX_EXAMPLES - len(self.examples.get(ROW_REASONS[code], []))
-            described = rows[: max(missing, 0)].tolist()
-            for row in described:
-                description = validated.describe(raw, row)
+            example_rows = rows[: max(missing, 0)].tolist()
+            for row in example_rows:
+                description = result.describe(raw, row)
                 self.drop(ROW_REASONS[code], raw.where, raw.row_number(row), description)
-            self.dropped[ROW_REASONS[code]] += len(rows) - len(described)
+            self.dropped[ROW_REASONS[code]] += len(rows) - len(example_rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Which log a file of sessions was made from, and what was dropped then."""
+    """The log that a file of sessions was made from, and the rows that were dropped then."""
 
     name: str
     format: str | None
@@ -243,13 +243,13 @@ class Provenance:
     dropped: dict[str, int]
     examples: dict[str, list[BadRow]]
     notes: dict[str, int]
-    clicks: int | None = None  # that were written; None where it is not known
-    other_actions: dict[str, int] = field(default_factory=dict)  # of events that are no clicks
-    records: int | None = None  # read, where they are no pages
-    dropped_records: dict[str, int] = field(default_factory=dict)  # of `dropped`
+    clicks: int | None = None  # in the file; None when not known
+    other_actions: dict[str, int] = field(default_factory=dict)  # of events that are not clicks
+    records: int | None = None  # None if a row is a page
+    dropped_records: dict[str, int] = field(default_factory=dict)  # records in `dropped`
 
     def add_to(self, summary: ReadSummary) -> ReadSummary:
-        """The summary of a pass over the file, with what was dropped when the file was made."""
+        """Add to the summary of a pass over the file the rows dropped when the file was made."""
         return replace(
             summary,
             rows=self.rows,
@@ -262,11 +262,11 @@ class Provenance:
 
 
 class HasSummary(Protocol):
-    """What a task reports of the part of a log that it read."""
+    """The report of a task on the part of a log that it read."""
 
     @property
     def summary(self) -> ReadSummary:
-        """What was read and dropped."""
+        """The summary of the part."""
 
 
 class SessionLog:
@@ -293,20 +293,20 @@ class SessionLog:
         self.on_error = on_error
         self.max_ads = max_ads
         self.provenance = provenance
-        self.files: tuple[AnyPath, ...] = ()  # that it is read from
+        self.files: tuple[AnyPath, ...] = ()  # that the log is read from
         self._sources = sources
         self._summary: ReadSummary | None = None
-        self._is_part = False  # of a log that several processes read
+        self._is_part = False  # whether this is a part of a log that several processes read
 
     def keep_no_copy(self) -> None:
-        """Say that there will be one pass only: no copy is kept of streams, which are read once."""
+        """Keep no copy of streams, which can be read only once: there will be one pass only."""
         for source in self._sources:
             if isinstance(source, StreamSource):
                 source.keep_no_copy()
 
     @check_arguments
     def refuse_target(self, target: Location) -> None:
-        """Refuse to write to a file of the log itself, under whatever name."""
+        """Raise if the target is a file of the log itself, under any name."""
         refuse_source_files(target, self.files)
 
     @property
@@ -318,10 +318,10 @@ class SessionLog:
 
     @property
     def num_rows(self) -> int | None:
-        """The rows of the log, good and bad; None when it is only known after reading."""
+        """The number of rows, good and bad; None if it is only known after reading."""
         counts = [source.num_rows for source in self._sources]
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+        known_counts = [count for count in counts if count is not None]
+        return sum(known_counts) if len(known_counts) == len(counts) else None
 
     @property
     def has_clicks(self) -> bool:
@@ -330,9 +330,9 @@ class SessionLog:
 
     @property
     def summary(self) -> ReadSummary:
-        """The summary of the last full pass; makes a pass when there was none.
+        """The summary of the last full pass; if there was none, the log is read.
 
-        Bad rows do not raise here: they are in the summary.
+        Bad rows do not raise an error here: they are in the summary.
         """
         if self._summary is None:
             try:
@@ -347,12 +347,12 @@ class SessionLog:
 
     @property
     def advice(self) -> str:
-        """What to do about a log without a single click; empty where there are clicks."""
+        """What to do if the log has no click at all; empty if it has clicks."""
         error = self.explain_no_clicks()
         return "" if error is None else str(error)
 
     def explain_no_clicks(self) -> LogError | None:
-        """An error that says what to do about a log without a single click; None with clicks."""
+        """An error that says what to do if the log has no click at all; None if it has clicks."""
         if not self.has_clicks or self.summary.clicks:
             return None
         actions = {} if self.provenance is None else self.provenance.other_actions
@@ -362,10 +362,10 @@ class SessionLog:
                 "clicks?"
             )
         names = sorted(actions, key=lambda name: ("click" not in name, -actions[name], name))
-        listed = ", ".join(f"{name} ({actions[name]:,})" for name in names[:MAX_NAMED_ACTIONS])
+        counts = ", ".join(f"{name} ({actions[name]:,})" for name in names[:MAX_NAMED_ACTIONS])
         more = ", …" if len(names) > MAX_NAMED_ACTIONS else ""
         return LogError(
-            f"{self.name}: no click. The events have the actions {listed}{more}. Name those that "
+            f"{self.name}: no click. The events have the actions {counts}{more}. Name those that "
             "are clicks: ",
             Argument("click", [names[0]]),
             ".",
@@ -375,21 +375,21 @@ class SessionLog:
     def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
         """Yield the good sessions in row order; with_rows adds every column of the source.
 
-        The `rows` of a file have the file's own column types. Progress is reported per batch.
+        The `rows` have the column types of the file. Progress is reported per batch.
         """
         total = self.num_rows
         scan = self._scan(with_rows=with_rows)
         is_small = total is not None and total <= SMALL_LOG_ROWS
-        for batch, done in scan if is_small else prefetch(scan):
+        for batch, num_read in scan if is_small else prefetch(scan):
             if batch is not None:
                 yield batch
-            report_progress("sessions", done, total)
+            report_progress("sessions", num_read, total)
 
     @check_arguments
     def split(self, n: int) -> list[SessionLog] | None:
-        """About n parts of the log in its order, which pickle; None where it cannot be cut.
+        """About n parts of the log, in order, which can be pickled; None if it cannot be split.
 
-        Bad rows of a part are dropped. `accept_parts` takes the summaries of all parts.
+        Parts drop their bad rows. Pass the summaries of all parts to `accept_parts`.
         """
         pieces = split_sources(self._sources, n)
         if pieces is None:
@@ -398,35 +398,35 @@ class SessionLog:
 
     @property
     def frame(self) -> Any:
-        """The Spark DataFrame that the log is; None of any other log."""
+        """The Spark DataFrame that the log is read from; None for any other log."""
         return getattr(self._sources[0], "frame", None)
 
     @property
     def column_names(self) -> list[str]:
-        """The columns of the first source that are read, under its own names."""
+        """The columns that are read, as they are named in the first source."""
         return list(dict.fromkeys(self._sources[0].names.values()))
 
     def to_frame_reader(self) -> Callable[[Iterator[pa.RecordBatch], str], SessionLog]:
-        """For a log that is a Spark DataFrame: what makes a part of the rows that a task gets."""
+        """A function that makes a part of the log from the rows that a Spark task gets."""
         source: Any = self._sources[0]
         return partial(_read_frame_part, self._as_part([source.without_frame()]))
 
     def _as_part(self, sources: list[Source]) -> SessionLog:
-        """The same log of some of its rows. Bad ones are dropped, for the whole log to report."""
+        """The log with some of its rows. It drops bad rows, which the whole log reports."""
         part = copy(self)
         part._sources, part._summary, part._is_part = sources, None, True
         part.on_error, part.provenance, part.ads = "drop", None, None
         return part
 
     def accept_parts(self, reports: Sequence[HasSummary]) -> None:
-        """Take the summaries of the parts as those of a full pass, and raise what it would."""
+        """Take the summaries of all parts as a full pass, and raise the errors of such a pass."""
         builder = SummaryBuilder()
         for report in reports:
             builder.merge(report.summary)
         self._finish(builder)
 
     def require_rows(self) -> None:
-        """Raise when the last pass kept no row: there would be nothing to learn from."""
+        """Raise if the last pass kept no row: there is nothing to learn from."""
         if self.summary.kept == 0:
             raise LogError(
                 f"{self.name}: no row is left of {self.summary.rows:,}, all are bad. "
@@ -434,20 +434,20 @@ class SessionLog:
             )
 
     def _scan(self, *, with_rows: bool) -> Iterator[tuple[SessionBatch | None, int]]:
-        """Yield the good sessions of each batch, and how many rows were read so far."""
+        """Yield the good sessions of each batch, and the number of rows read so far."""
         from reclick.logs.validation.validate import validate
 
         builder, previous = SummaryBuilder(), None
         for source in self._sources:
             for raw in source.read(with_rows=with_rows):
-                validated = validate(
+                result = validate(
                     raw, self.max_ads, previous, quick_return_seconds=self.quick_return_seconds
                 )
-                previous = validated.arrays
-                builder.add(raw, validated)
-                # After the first bad row the rest is only validated, so the error counts them all.
+                previous = result.arrays
+                builder.add(raw, result)
+                # After the first bad row, the rest is only validated, to count all bad rows.
                 fails = bool(builder.dropped) and self.on_error == "raise"
-                batch = None if fails or not validated.totals.sessions else validated.sessions
+                batch = None if fails or not result.totals.sessions else result.sessions
                 yield batch, builder.rows
         self._finish(builder)
 
@@ -469,12 +469,12 @@ class SessionLog:
             "text of ads": "none" if self.ads is None else f"{len(self.ads):,} ads",
             "format": "" if self.provenance is None else self.provenance.format or "",
         }
-        read = self._summary  # of the last pass; none is made to show a log
-        if read is not None:
+        summary = self._summary  # of the last pass; the log is not read to show it
+        if summary is not None:
             facts["clicks"] = (
-                f"{read.clicks:,} in {read.clicked_sessions:,} of {read.kept:,} sessions"
+                f"{summary.clicks:,} in {summary.clicked_sessions:,} of {summary.kept:,} sessions"
             )
-            facts["dropped rows"] = f"{sum(read.dropped.values()):,}"
+            facts["dropped rows"] = f"{sum(summary.dropped.values()):,}"
         return render_card(f"Log {self.name}", facts)
 
     def __repr__(self) -> str:
@@ -496,7 +496,7 @@ def describe_bad_rows(
     name: str,
     unit: str = "rows",
 ) -> str:
-    """Say how many rows are bad, why, and where the first ones are."""
+    """Describe how many rows are bad, why, and where the first ones are."""
     reasons = ", ".join(
         f"{count:,} {reason} ({examples[reason][0].to_text(name)})"
         for reason, count in dropped.items()

@@ -1,4 +1,4 @@
-"""Read the ads table (the text of each ad), labels (judged relevance) and (query, ad) pairs.
+"""Read side tables: the text of ads, labels (judged relevance), pairs, candidates and bids.
 
 These tables fit in memory.
 """
@@ -57,7 +57,7 @@ TEXT_COLUMNS = ("title", "description", "display_url")
 
 @dataclass(slots=True)
 class SideTableCheck:
-    """All rows of a small table, which of them are bad so far, and where each came from."""
+    """The rows of a small table, with their places in the source; bad rows are marked."""
 
     name: str
     table: pa.Table  # canonical columns only
@@ -66,7 +66,7 @@ class SideTableCheck:
     builder: SummaryBuilder = field(default_factory=SummaryBuilder)
 
     def mark(self, rows: Bool, reason: str, column: str) -> None:
-        """Mark rows as bad for a reason, unless they are already."""
+        """Mark rows as bad for a reason, except those that are marked already."""
         starts = np.cumsum([0, *(batch.length for batch in self.batches)])
         for row in np.flatnonzero(rows & ~self.bad).tolist():
             index = bisect_right(starts, row) - 1
@@ -77,7 +77,7 @@ class SideTableCheck:
         self.bad |= rows
 
     def finish(self, on_error: OnError) -> pa.Table:
-        """Return the good rows, or raise when bad ones must not be dropped."""
+        """Return the good rows; with on_error="raise", raise if there is a bad row."""
         rows = sum(batch.length + len(batch.unreadable) for batch in self.batches)
         if not rows:
             raise LogError(f"{self.name} has no rows.")
@@ -113,12 +113,12 @@ def read_ads(
         index = check.table.column_names.index(name)
         check.table = check.table.set_column(index, name, check.table[name].fill_null(""))
     first = _find_first_rows(check.table["ad"])
-    repeated = first != np.arange(len(first))
-    if not repeated.any():
+    is_repeated = first != np.arange(len(first))
+    if not is_repeated.any():
         return check.finish(on_error)
-    check.mark(repeated & _has_other_text(check.table, first), AD_TWICE, "ad")
+    check.mark(is_repeated & _has_other_text(check.table, first), AD_TWICE, "ad")
     check.finish(on_error)
-    return check.table.filter(pa.array(~(check.bad | repeated)))
+    return check.table.filter(pa.array(~(check.bad | is_repeated)))
 
 
 @check_arguments
@@ -151,7 +151,7 @@ def read_candidates(
 ) -> pa.Table:
     """Read the ads that may be shown for each query, as a table of `query`, `ad`, `value`.
 
-    The value of a click is optional, nan where it is missing.
+    The value of a click is optional: nan where it is missing.
     """
     check = _read_table(source, CANDIDATE_COLUMNS, columns, on_error)
     _mark_incomplete_pairs(check)
@@ -193,17 +193,17 @@ def read_bids(
 
 def _fill_missing(check: SideTableCheck, name: str, default: float) -> None:
     values = np.asarray(check.table[name])
-    filled = pa.array(np.where(np.isnan(values), default, values))
-    check.table = check.table.set_column(check.table.column_names.index(name), name, filled)
+    column = pa.array(np.where(np.isnan(values), default, values))
+    check.table = check.table.set_column(check.table.column_names.index(name), name, column)
 
 
 def _find_repeated(check: SideTableCheck, names: list[str]) -> Bool:
-    """Rows that repeat an earlier one in these columns."""
+    """Whether each row repeats an earlier row in these columns."""
     rows = check.table.select(names).append_column("row", pa.array(np.arange(len(check.table))))
     first = rows.group_by(names).aggregate([("row", "min")])["row_min"].to_numpy()
-    repeated = np.ones(len(rows), np.bool_)
-    repeated[first] = False
-    return repeated
+    is_repeated = np.ones(len(rows), np.bool_)
+    is_repeated[first] = False
+    return is_repeated
 
 
 def as_pairs(source: Any) -> tuple[pa.LargeStringArray, pa.LargeStringArray]:
@@ -221,35 +221,40 @@ def _mark_incomplete_pairs(check: SideTableCheck) -> None:
 
 
 def _read_table(
-    source: Any, wanted: tuple[Column, ...], columns: Mapping[str, str] | None, on_error: str
+    source: Any,
+    columns_to_read: tuple[Column, ...],
+    columns: Mapping[str, str] | None,
+    on_error: str,
 ) -> SideTableCheck:
     check_on_error(on_error)
-    sources = open_sources(source, wanted, columns)
+    sources = open_sources(source, columns_to_read, columns)
     name = sources[0].where if len(sources) == 1 else f"{len(sources)} files"
     builder = SummaryBuilder()
     batches, tables, bad = [], [], []
-    for opened in sources:
-        for raw in opened.read(with_rows=False):
+    for table_source in sources:
+        for raw in table_source.read(with_rows=False):
             for number, got in raw.unreadable:
                 builder.drop(NOT_READABLE, raw.where, number, got)
-            table, not_text = _to_canonical(raw, wanted)
+            table, not_text = _to_canonical(raw, columns_to_read)
             for row in np.flatnonzero(not_text).tolist():
                 number = raw.row_number(row)
                 builder.drop(NOT_READABLE, raw.where, number, "text that is not UTF-8")
             batches.append(raw)
             tables.append(table)
             bad.append(not_text)
-    kinds = ((each.name, pa.string() if each.kind == TEXT else pa.float64()) for each in wanted)
+    kinds = (
+        (each.name, pa.string() if each.kind == TEXT else pa.float64()) for each in columns_to_read
+    )
     table = pa.concat_tables([pa.schema(list(kinds)).empty_table(), *tables])
     bad_rows = np.concatenate([np.zeros(0, np.bool_), *bad])
     return SideTableCheck(name, table, batches, bad_rows, builder)
 
 
-def _to_canonical(raw: RawBatch, wanted: tuple[Column, ...]) -> tuple[pa.Table, Bool]:
-    """The batch as strings and floats, and the rows whose text is not UTF-8, made empty."""
+def _to_canonical(raw: RawBatch, columns_to_read: tuple[Column, ...]) -> tuple[pa.Table, Bool]:
+    """The batch as strings and floats, and a mask of rows with text that is not UTF-8."""
     not_text = np.zeros(raw.length, np.bool_)
     arrays = []
-    for column in wanted:
+    for column in columns_to_read:
         values = raw.columns.get(column.name, pa.nulls(raw.length))
         if column.kind == TEXT:
             text, invalid = _to_text(values)
@@ -257,7 +262,7 @@ def _to_canonical(raw: RawBatch, wanted: tuple[Column, ...]) -> tuple[pa.Table, 
             arrays.append(text)
         else:
             arrays.append(pa.array(encode_number(values)))
-    return pa.table(arrays, names=[column.name for column in wanted]), not_text
+    return pa.table(arrays, names=[column.name for column in columns_to_read]), not_text
 
 
 def _to_text(values: pa.Array) -> tuple[pa.StringArray, Bool]:

@@ -1,7 +1,7 @@
 """Metrics of click models: exact, in one pass over a log, with paired bootstrap intervals.
 
-A fitted model is scored once on a log. What remains are sums per chunk of sessions, whose size does
-not depend on the length of the log. All tables come from these sums.
+A fitted model is scored once on a log. The result is sums per chunk of sessions, whose size does
+not depend on the length of the log. All tables are computed from these sums.
 
 >>> from reclick import count
 >>> from reclick.models import MODELS
@@ -16,17 +16,19 @@ not depend on the length of the log. All tables come from these sums.
 
 `SESSION_METRICS` and `LABEL_METRICS` describe the metrics. A session metric is a formula over
 columns that add (`Metric.columns`, `Metric.value`).
-`score` → `ChunkSums` (`+`, `to_tables`, `from_tables`; `reasons` says why a model has no answer,
-which is null in the tables) → `session_tables`, `reliability_curves`.
-`relevance_scores` → `label_tables` do the same for human labels, resampled by query.
+
+`score` → `ChunkSums` (`+`, `to_tables`, `from_tables`; `reasons` has the reasons for values that a
+model lacks, which are null in the tables) → `session_tables`, `reliability_curves`.
+
+`relevance_scores` → `label_tables` are the same for human labels, resampled by query.
 
 Ties: probabilities of sequences, and scores of labelled pairs, that differ by less than 1e-9 of the
-larger one are tied, so rounding decides nothing. Each of k sequences tied at the top counts as 1/k
-of a hit; ties share their mean rank. A deviation is between sessions (for NDCG, between queries),
-weighted, of the population. Sequences of 1 to 4 clicks are ranked; longer sessions count in all
-other metrics. A model that has no order of clicks (`ordered` is False) is given one by an
-`OrderTable` of its training log, in the log-likelihood alone. A value may be infinite: a session
-happened to which the model assigns zero probability.
+larger one are tied, so that rounding has no effect. Each of k sequences tied at the top counts as
+1/k of a hit; ties share their mean rank. A deviation is between sessions (for NDCG, between
+queries), weighted, of the population. Sequences of 1 to 4 clicks are ranked; longer sessions count
+in all other metrics. A model without an order of clicks (`ordered` is False) gets one from an
+`OrderTable` of its training log, for the log-likelihood only. A value is infinite if the model
+assigns zero probability to an observed session.
 """
 
 from reclick.metrics.bootstrap import (

@@ -27,28 +27,28 @@ CURVE_SCHEMA = pa.schema(
     + [(name, pa.float64()) for name in ("x", "y", "low", "high", "support")]
 )
 CALIBRATION = "calibration_error"
-SESSION_COLUMN = METRIC_COLUMNS["log_likelihood"].start  # Σ weight, which every model has
+SESSION_COLUMN = METRIC_COLUMNS["log_likelihood"].start  # Σ weight, the same for all models
 
 Groups = Sequence[tuple[str, str]]  # (sessions, volume)
 TableRows = Iterator[tuple[list[str], list[Float64]]]  # names, and numbers [group]
 
 
 class BootstrapEstimate(NamedTuple):
-    """A metric of one model in each group, nan where there is no value."""
+    """A metric of one model in each group; nan without a value."""
 
     value: Float64  # [group]
-    resampled: Float64  # [resample, group]
+    replicates: Float64  # [resample, group]
     deviation: Float64  # [group]
     support: Float64  # [group]
-    n_units: Int64  # [group] chunks or queries resampled: with fewer than two, no interval
+    n_units: Int64  # [group] chunks or queries that are resampled; intervals need two
 
 
-# metric → model → estimate, None where the model has no answer
+# metric → model → estimate, None if the model cannot answer
 Estimates = Mapping[str, Mapping[str, BootstrapEstimate | None]]
 
 
 def check_bootstrap(level: float, resamples: int) -> None:
-    """Refuse a level outside (0, 1) and a negative number of resamples."""
+    """Raise for a level outside (0, 1) or a negative number of resamples."""
     if not 0 < level < 1:
         raise SettingError("level", level, "a number between 0 and 1, such as 0.95")
     if resamples < 0:
@@ -67,48 +67,47 @@ def bootstrap_weights(n: int, resamples: int, seed: int) -> Float64:
     return counts.reshape(resamples, n).astype(np.float64)
 
 
-def percentile_interval(resampled: Float64, level: float) -> tuple[Float64, Float64]:
-    """The ends [...] that hold a share `level` of the resamples [resample, ...], with equal tails.
+def percentile_interval(replicates: Float64, level: float) -> tuple[Float64, Float64]:
+    """The ends [...] of the equal-tailed interval of a share `level` of replicates [resample, ...].
 
-    Infinite values take part like any other. A nan, where a resample had nothing to measure, is
-    left out.
+    Infinite values are included. A nan, of a resample without observations, is left out.
 
     >>> low, high = percentile_interval(np.arange(101.0), 0.9)
     >>> float(low), float(high)
     (5.0, 95.0)
     """
-    if not len(resampled):
-        missing = np.full(resampled.shape[1:], np.nan)
+    if not len(replicates):
+        missing = np.full(replicates.shape[1:], np.nan)
         return missing, missing
-    ordered = np.sort(resampled, axis=0)  # nan last
-    last = np.maximum(np.count_nonzero(~np.isnan(resampled), axis=0) - 1, 0)
+    sorted_replicates = np.sort(replicates, axis=0)  # nan last
+    last = np.maximum(np.count_nonzero(~np.isnan(replicates), axis=0) - 1, 0)
     tail = (1.0 - level) / 2
     low = np.floor(tail * last + 1e-9).astype(np.int64)
     high = np.ceil((1.0 - tail) * last - 1e-9).astype(np.int64)
-    ends = [np.take_along_axis(ordered, end[None], axis=0)[0] for end in (low, high)]
+    ends = [np.take_along_axis(sorted_replicates, end[None], axis=0)[0] for end in (low, high)]
     return ends[0], ends[1]
 
 
 def interval_or_nan(
-    value: Float64, resampled: Float64, n_units: Int64, level: float
+    value: Float64, replicates: Float64, n_units: Int64, level: float
 ) -> list[Float64]:
-    """The interval's ends [...], nan where there is no value or fewer than two units."""
+    """The ends of the interval [...]; nan without a value, or with fewer than two units."""
     unknown = np.isnan(value) | (n_units < 2)
-    return [np.where(unknown, np.nan, end) for end in percentile_interval(resampled, level)]
+    return [np.where(unknown, np.nan, end) for end in percentile_interval(replicates, level)]
 
 
 # ---- tables of any metrics
 
 
 def score_table(estimates: Estimates, groups: Groups, level: float) -> pa.Table:
-    """A row for every model, metric and group."""
+    """A table with a row for every model, metric and group."""
     return _table(SCORE_SCHEMA, groups, _score_rows(estimates, groups, level))
 
 
 def difference_table(estimates: Estimates, groups: Groups, level: float) -> pa.Table:
-    """A row for every two models, metric and group: the first model's value minus the second's.
+    """A table with a row for every pair of models, metric and group: first value minus second.
 
-    Both models are resampled together.
+    Both models have the same resamples.
     """
     return _table(DIFFERENCE_SCHEMA, groups, _difference_rows(estimates, groups, level))
 
@@ -118,8 +117,8 @@ def _score_rows(estimates: Estimates, groups: Groups, level: float) -> TableRows
         for model, estimate in by_model.items():
             numbers = [np.full(len(groups), np.nan)] * 5
             if estimate is not None:
-                value, resampled, deviation, support, n_units = estimate
-                ends = interval_or_nan(value, resampled, n_units, level)
+                value, replicates, deviation, support, n_units = estimate
+                ends = interval_or_nan(value, replicates, n_units, level)
                 numbers = [value, deviation, *ends, support]
             yield [model, metric], numbers
 
@@ -129,16 +128,16 @@ def _difference_rows(estimates: Estimates, groups: Groups, level: float) -> Tabl
         for (model, first), (against, second) in combinations(by_model.items(), 2):
             numbers = [np.full(len(groups), np.nan)] * 3
             if first is not None and second is not None:
-                with np.errstate(invalid="ignore"):  # two infinite values have no difference
+                with np.errstate(invalid="ignore"):  # the difference of two infinite values is nan
                     difference = first.value - second.value
-                    resampled = first.resampled - second.resampled
-                ends = interval_or_nan(difference, resampled, first.n_units, level)
+                    replicates = first.replicates - second.replicates
+                ends = interval_or_nan(difference, replicates, first.n_units, level)
                 numbers = [difference, *ends]
             yield [model, against, metric], numbers
 
 
 def _table(schema: pa.Schema, groups: Groups, rows: TableRows) -> pa.Table:
-    """A row per group: names, the group's sessions and volume, then numbers; nan becomes null."""
+    """A table with a row per group: names, sessions, volume, then numbers; nan becomes null."""
     tables = []
     group_columns = [[sessions for sessions, _ in groups], [volume for _, volume in groups]]
     for names, numbers in rows:
@@ -157,7 +156,7 @@ def _nullable(numbers: Float64) -> pa.Array:
 def session_tables(
     sums: Mapping[str, ChunkSums], *, level: float = 0.95, resamples: int = 1000, seed: int = 0
 ) -> tuple[pa.Table, pa.Table]:
-    """The scores and the differences of models scored on one log, with intervals at `level`.
+    """Scores and differences of models that were scored on one log, with intervals at `level`.
 
     All models have the same resamples. Metrics without any observation in the log, such as the
     perplexity of position 7 on pages of 4 ads, are left out.
@@ -169,21 +168,23 @@ def session_tables(
     }
     for model, of_model in sums.items():
         total = of_model.group_sums.sum(axis=0)
-        resampled = _resample(of_model.group_sums, weights)
+        replicates = _resample(of_model.group_sums, weights)
         n_units = np.count_nonzero(of_model.group_sums, axis=0)
         for name, metric in SESSION_METRICS.items():
             columns = (..., METRIC_COLUMNS[name])
             estimates[name][model] = (
                 None
                 if name in of_model.reasons
-                else _estimate(metric, total[columns], resampled[columns], n_units[columns])
+                else _estimate(metric, total[columns], replicates[columns], n_units[columns])
             )
-    observed = {
+    metrics_with_values = {
         name: by_model
         for name, by_model in estimates.items()
         if any(estimate is None or estimate.support[0] > 0 for estimate in by_model.values())
     }
-    return score_table(observed, groups, level), difference_table(observed, groups, level)
+    return score_table(metrics_with_values, groups, level), difference_table(
+        metrics_with_values, groups, level
+    )
 
 
 def reliability_curves(
@@ -206,14 +207,14 @@ def reliability_curves(
 def _common_groups(
     sums: Mapping[str, ChunkSums], resamples: int, seed: int
 ) -> tuple[list[tuple[str, str]], Float64]:
-    """The groups of all models and how often each chunk is drawn [resample, chunk]."""
+    """The groups of the models, and how often each chunk is drawn [resample, chunk]."""
     if not sums:
         raise UsageError("There is no model to compare: give the sums of one or more models.")
     first = next(iter(sums.values()))
     sessions = first.sums[..., SESSION_COLUMN]
-    for name, other in sums.items():
-        if other.volumes != first.volumes or not np.array_equal(
-            other.sums[..., SESSION_COLUMN], sessions
+    for name, model_sums in sums.items():
+        if model_sums.volumes != first.volumes or not np.array_equal(
+            model_sums.sums[..., SESSION_COLUMN], sessions
         ):
             raise UsageError(
                 f"{name} was not scored on the same log as the other models, with the same volumes"
@@ -225,21 +226,23 @@ def _common_groups(
 def _resample(group_sums: Float64, weights: Float64) -> Float64:
     """The sums of each resample [resample, group, column]."""
     flat = group_sums.reshape(len(group_sums), -1)
-    used = flat.any(axis=0)  # most columns of most groups are empty
+    is_nonzero = flat.any(axis=0)  # most columns of most groups are empty
     out = np.zeros((len(weights), flat.shape[1]))
-    with np.errstate(over="ignore", invalid="ignore"):  # squares may overflow: no deviation then
-        out[:, used] = weights @ flat[:, used]
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # squares may overflow; then there is no deviation
+        out[:, is_nonzero] = weights @ flat[:, is_nonzero]
     return out.reshape(len(weights), *group_sums.shape[1:])
 
 
 def _estimate(
-    metric: Metric, total: Float64, resampled: Float64, n_units: Int64
+    metric: Metric, total: Float64, replicates: Float64, n_units: Int64
 ) -> BootstrapEstimate:
     """A metric from the sums of its columns [group, column] and their resamples."""
     missing = np.full(len(total), np.nan)
     deviation = metric.deviation(total) if metric.deviation else missing
     value, support = metric.value(total), total[:, 0]
-    return BootstrapEstimate(value, metric.value(resampled), deviation, support, n_units[:, 0])
+    return BootstrapEstimate(value, metric.value(replicates), deviation, support, n_units[:, 0])
 
 
 def _reliability_curve(model: str, sums: ChunkSums, weights: Float64, level: float) -> pa.Table:
@@ -248,10 +251,10 @@ def _reliability_curve(model: str, sums: ChunkSums, weights: Float64, level: flo
     resampled_ads, _, resampled_clicks = calibration_bins(weights @ chunks)  # [resample, bin]
     n_chunks = np.count_nonzero(calibration_bins(chunks)[0], axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        rate, resampled = clicks / ads, resampled_clicks / resampled_ads
-        ends = interval_or_nan(rate, resampled, n_chunks, level)
+        rate, replicates = clicks / ads, resampled_clicks / resampled_ads
+        ends = interval_or_nan(rate, replicates, n_chunks, level)
         numbers = [expected / ads, rate, *ends, ads]
-    filled = ads > 0
-    names = [[name] * int(filled.sum()) for name in (model, "reliability")]
-    columns = [_nullable(values[filled]) for values in numbers]
+    has_ads = ads > 0
+    names = [[name] * int(has_ads.sum()) for name in (model, "reliability")]
+    columns = [_nullable(values[has_ads]) for values in numbers]
     return pa.table([*names, *columns], schema=CURVE_SCHEMA)

@@ -1,6 +1,6 @@
 """Score a fitted model: the sums of every session metric per chunk of sessions, in one pass.
 
-The sums add, resample and save. Their size does not grow with the log.
+The sums can be added, resampled and saved. Their size does not grow with the log.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ STORED_TABLES = {
 
 @dataclass(frozen=True, eq=False)
 class ChunkSums:
-    """The columns of all session metrics, summed per chunk, by reverse or not, and by query volume.
+    """The columns of all session metrics, summed by chunk, reverse or not, and query volume.
 
-    The chunk of a session depends on its row alone. It is the same for all models, so their
+    The chunk of a session depends only on its row. It is the same for all models, so that their
     differences can be resampled in pairs. The sessions of a chunk are a random draw, so the sums
-    of chunks are independent and identically distributed, and resampling chunks is as good as
+    of chunks are independent and identically distributed, and resampling chunks is equivalent to
     resampling sessions.
     """
 
     sums: Float64  # [chunk, reverse, volume, column]
     volumes: tuple[str, ...] = ()  # names of the buckets; empty if training volumes are unknown
-    reasons: Mapping[str, str] = field(default_factory=dict)  # metric → why the model has none
+    reasons: Mapping[str, str] = field(default_factory=dict)  # metric → why the model has no value
 
     def __add__(self, other: ChunkSums) -> ChunkSums:
         """The sums of two logs together."""
@@ -79,7 +79,7 @@ class ChunkSums:
 
     @property
     def groups(self) -> list[tuple[str, str]]:
-        """The groups that metrics are reported for: (sessions, volume), "all" first."""
+        """The groups that metrics are reported for, as (sessions, volume); "all" is first."""
         return [(group, volume) for group in SESSION_GROUPS for volume in ("all", *self.volumes)]
 
     @cached_property
@@ -91,7 +91,7 @@ class ChunkSums:
         return np.concatenate(parts, axis=2).reshape(len(self.sums), len(self.groups), N_COLUMNS)
 
     def to_tables(self) -> dict[str, pa.Table]:
-        """The sums as Arrow tables, without the cells that have no session."""
+        """The sums as Arrow tables, without empty cells."""
         cells = np.nonzero(_cells_to_store(self.sums))
         index = dict(zip(CELL_COLUMNS, cells, strict=True))
         columns = dict(zip(STORED_COLUMNS, self.sums[cells].T, strict=True))
@@ -107,8 +107,8 @@ class ChunkSums:
     @classmethod
     def from_tables(cls, tables: Mapping[str, pa.Table]) -> ChunkSums:
         """The sums from their Arrow tables."""
-        found = {name: table.column_names for name, table in tables.items()}
-        if found != STORED_TABLES:
+        columns = {name: table.column_names for name, table in tables.items()}
+        if columns != STORED_TABLES:
             raise StoreError(
                 "These scores were made with other metrics than this version of Reclick has."
                 " Score the models again."
@@ -128,7 +128,7 @@ class ChunkSums:
 
 
 def _cells_to_store(sums: Float64) -> Bool:
-    """The cells with a session [chunk, reverse, volume], and the last one, which sets the size."""
+    """Which cells to store [chunk, reverse, volume]: those with a session, and the last cell."""
     cells = np.asarray(sums.any(axis=-1))
     if cells.size:
         cells[-1, -1, -1] = True
@@ -136,20 +136,20 @@ def _cells_to_store(sums: Float64) -> Bool:
 
 
 def assign_chunks(rows: Int64, seed: int) -> Int64:
-    """A pseudo-random chunk for each row of a long log, from the row and the seed alone.
+    """The pseudo-random chunk of each row of a long log, from the row and the seed.
 
     >>> assign_chunks(np.arange(4), seed=0)
     array([535, 465, 110,  53])
     """
-    mixed = splitmix64(rows.astype(np.uint64) + np.uint64((seed + 1) * GOLDEN_RATIO % 2**64))
-    return (mixed % np.uint64(MAX_CHUNKS)).astype(np.int64)
+    hashes = splitmix64(rows.astype(np.uint64) + np.uint64((seed + 1) * GOLDEN_RATIO % 2**64))
+    return (hashes % np.uint64(MAX_CHUNKS)).astype(np.int64)
 
 
 # ---- scoring
 
 
 class QueryVolumes:
-    """The training volume of any query; 0 for one that does not occur there.
+    """The volumes of queries in the training log; 0 for other queries.
 
     >>> from reclick import count
     >>> log = {"query": ["pizza"] * 11, "ads": [["a"]] * 11, "clicks": [[1]] * 11}
@@ -166,7 +166,7 @@ class QueryVolumes:
         self._volumes = np.append(counts.volumes, 0.0)  # the last is for code −1, an unknown query
 
     def lookup(self, queries: pa.Array) -> Float64:
-        """The training sessions of each query [query]."""
+        """The number of training sessions of each query [query]."""
         return np.asarray(self._volumes[self._index.find(queries)])
 
     def buckets(self, queries: pa.Array) -> Int64:
@@ -174,13 +174,13 @@ class QueryVolumes:
         return volume_bucket(self.lookup(queries))
 
     def session_buckets(self, batch: SessionBatch) -> Int64:
-        """The volume bucket of each session's query [session]; each query is looked up once."""
-        used, index = np.unique(batch.query, return_inverse=True)
-        return np.asarray(self.buckets(batch.queries.take(pa.array(used)))[index])
+        """The volume bucket of the query of each session [session]."""
+        query_codes, index = np.unique(batch.query, return_inverse=True)
+        return np.asarray(self.buckets(batch.queries.take(pa.array(query_codes)))[index])
 
 
 class BatchColumns(NamedTuple):
-    """The metrics' columns of a batch, the cell of each session, and why some metrics have none."""
+    """The columns of metrics of a batch, the cells of its sessions, and reasons for gaps."""
 
     cell: Int64  # [session] reverse · volumes + volume
     columns: dict[str, Float64]  # metric → [session, column]
@@ -197,7 +197,7 @@ def score(
 ) -> ChunkSums:
     """Sum every session metric of a fitted model over a log.
 
-    `engine` is where: a `PoolEngine` or `SparkEngine` scores parts of the log in its tasks. `seed`
+    A `PoolEngine` or `SparkEngine` scores parts of the log in its tasks. `seed`
     decides the chunk of each session. It must be the same for all models that are compared.
     The clicks of a model without an order of clicks get one from an `OrderTable` of its training
     log.
@@ -232,7 +232,7 @@ def _score_part(
     part: Any,
     before: int,
 ) -> ChunkAccumulator:
-    """The sums of a part of a log, before which there are so many sessions."""
+    """The sums of a part of a log; `before` is the number of sessions before it."""
     accumulator = ChunkAccumulator(volumes, seed, before)
     for batch in part.batches():
         for columns in model.map_batch(batch, partial(_compute_columns, volumes, order), text=text):
@@ -259,10 +259,10 @@ def _compute_columns(
 
 
 class ChunkAccumulator:
-    """Adds batches in their order, so that the same log gives the same sums to the last bit.
+    """Adds batches in their order, so that the same log always gives exactly the same sums.
 
-    The first sessions have chunks of their own, held apart: only at the end of the log is it known
-    whether there are too many sessions for that.
+    The first sessions have separate chunks, with one session each: whether the log has too many
+    sessions for that is known only at its end.
     """
 
     def __init__(self, volumes: QueryVolumes | None, seed: int, first: int = 0) -> None:
@@ -270,7 +270,7 @@ class ChunkAccumulator:
         self._seed = seed
         self._n_cells = 2 * max(1, len(self._names))
         self._sums = np.zeros((2 * MAX_CHUNKS * self._n_cells, N_COLUMNS))
-        self._sessions = first  # of the log, that came before
+        self._sessions = first  # number of sessions so far, including earlier parts
         self._reasons: dict[str, str] = {}
 
     def add(self, batch: BatchColumns) -> None:
@@ -285,27 +285,27 @@ class ChunkAccumulator:
         self._reasons = {**batch.reasons, **self._reasons}
 
     def merge(self, part: ChunkAccumulator) -> None:
-        """Add the next part of the log, which knows how many sessions came before it."""
+        """Add the sums of the next part of the log."""
         self._sums += part._sums
         self._sessions = part._sessions
         self._reasons = {**part._reasons, **self._reasons}
 
     def finish(self) -> ChunkSums:
         """The sums of all batches."""
-        single, mixed = self._sums.reshape(2, MAX_CHUNKS, -1)
+        single_rows, hashed_rows = self._sums.reshape(2, MAX_CHUNKS, -1)
         if self._sessions > MAX_CHUNKS:
-            _add_rows(single, assign_chunks(np.arange(MAX_CHUNKS), self._seed), mixed, 0)
-        flat = mixed if self._sessions > MAX_CHUNKS else single[: self._sessions]
+            _add_rows(single_rows, assign_chunks(np.arange(MAX_CHUNKS), self._seed), hashed_rows, 0)
+        flat = hashed_rows if self._sessions > MAX_CHUNKS else single_rows[: self._sessions]
         sums = flat.reshape(len(flat), 2, -1, N_COLUMNS).copy()
         for name in self._reasons:
-            sums[..., METRIC_COLUMNS[name]] = 0.0  # other batches may have had an answer
+            sums[..., METRIC_COLUMNS[name]] = 0.0  # other batches may have had values
         reasons = {name: self._reasons[name] for name in SESSION_METRICS if name in self._reasons}
         return ChunkSums(sums, self._names, reasons)
 
 
 @kernel
 def _add_rows(columns: Float64, row: Int64, sums: Float64, first: int) -> None:
-    """Add the columns of each session to a row of the sums, starting at column `first`."""
+    """Add the columns of each session to its row of the sums, starting at column `first`."""
     for s in range(len(row)):
         for c in range(columns.shape[1]):
             sums[row[s], first + c] += columns[s, c]

@@ -63,7 +63,7 @@ class LabelTables(NamedTuple):
 
 
 class _LabelledPairs(NamedTuple):
-    """Labelled pairs, and the scores that models give them."""
+    """Labelled pairs, and their scores by each model."""
 
     queries: pa.Array  # [query]
     query: Int64  # [pair] index into queries
@@ -79,9 +79,9 @@ class _LabelledPairs(NamedTuple):
         return [self, *(self._select(bucket == b) for b in range(len(volumes.names)))]
 
     def _select(self, mask: Bool) -> _LabelledPairs:
-        used, query = np.unique(self.query[mask], return_inverse=True)
+        query_codes, query = np.unique(self.query[mask], return_inverse=True)
         return _LabelledPairs(
-            self.queries.take(pa.array(used)),
+            self.queries.take(pa.array(query_codes)),
             query.astype(np.int64),
             self.gain[mask],
             self.relevant[mask],
@@ -92,8 +92,8 @@ class _LabelledPairs(NamedTuple):
 def relevance_scores(model: ClickModel, labels: pa.Table, *, ads: object = None) -> pa.Table | None:
     """The labels of `read_labels` with a model's relevance as a column `score`.
 
-    None if the model has no relevance. `ads` is a table with the text of ads that the model has
-    not seen.
+    None if the model has no relevance. `ads` is a table with the text of ads that are new to the
+    model.
     """
     try:
         relevance = model.relevance(labels.select(["query", "ad"]), text=ads)["relevance"]
@@ -126,7 +126,7 @@ def label_tables(
     relevant_from: float | None = None,
     volumes: QueryVolumes | None = None,
 ) -> LabelTables:
-    """Compare models by the tables of `relevance_scores`, all of the same labels.
+    """Compare models by the tables of `relevance_scores`, which must have the same labels.
 
     Pairs labelled `relevant_from` or more are relevant. Queries are resampled, since the pairs of
     one query depend on each other; the resamples are the same for all models. With `volumes`, the
@@ -134,15 +134,15 @@ def label_tables(
     """
     check_bootstrap(level, resamples)
     groups = [("all", volume) for volume in ("all", *(volumes.names if volumes else ()))]
-    answered = {model: table for model, table in scores.items() if table is not None}
-    pairs = _label_pairs(answered, relevant_from) if answered else None
+    tables = {model: table for model, table in scores.items() if table is not None}
+    pairs = _label_pairs(tables, relevant_from) if tables else None
     by_group = (
         [_estimate_all(p, resamples, seed) for p in pairs.by_volume(volumes)] if pairs else []
     )
     estimates = {
         metric: {
             model: _concatenate([of_group[model][metric] for of_group in by_group])
-            if model in answered
+            if model in tables
             else None
             for model in scores
         }
@@ -161,7 +161,7 @@ def label_tables(
 
 
 def _label_pairs(scores: Mapping[str, pa.Table], relevant_from: float | None) -> _LabelledPairs:
-    """The labels that all tables share, and the scores of each."""
+    """The labels of all tables, and the scores of each table."""
     labels = next(iter(scores.values())).select(["query", "ad", "relevance"])
     if any(not table.select(labels.column_names).equals(labels) for table in scores.values()):
         raise UsageError(
@@ -171,7 +171,7 @@ def _label_pairs(scores: Mapping[str, pa.Table], relevant_from: float | None) ->
     query = labels["query"].combine_chunks().dictionary_encode()
     label = _to_numpy(labels, "relevance")
     threshold = default_relevance_threshold(labels) if relevant_from is None else relevant_from
-    gain = np.maximum(np.exp2(label) - 1, 0.0)  # a label below 0 gains nothing
+    gain = np.maximum(np.exp2(label) - 1, 0.0)  # a label below 0 has no gain
     index = query.indices.to_numpy().astype(np.int64)
     columns = {model: _to_numpy(table, "score") for model, table in scores.items()}
     return _LabelledPairs(query.dictionary, index, gain, label >= threshold, columns)
@@ -183,9 +183,9 @@ def _label_pairs(scores: Mapping[str, pa.Table], relevant_from: float | None) ->
 def _estimate_all(
     pairs: _LabelledPairs, resamples: int, seed: int
 ) -> dict[str, dict[str, BootstrapEstimate]]:
-    """Model → metric → estimate of one group."""
+    """Estimates of one group: model → metric → estimate."""
     n = len(pairs.queries)
-    # the first row is the labels as they are
+    # the first row is the labels without resampling
     weights = np.concatenate([np.ones((1, n)), bootstrap_weights(n, resamples, seed)])
     return {
         model: {**_estimate_areas(pairs, score, weights), **_estimate_ndcg(pairs, score, weights)}
@@ -211,9 +211,9 @@ def fill_areas(query: Int64, relevant: Bool, ends: Bool, weights: Float64, out: 
     """Fill out [resample, 2] with average precision and ROC area of pairs, best score first.
 
     Pairs are weighted by their queries. Pairs of equal score are one step, which ends where `ends`
-    is true. With t and f the relevant and irrelevant pairs so far, and Δ what a step adds:
+    is true. With t and f the relevant and irrelevant pairs so far, and Δ the increase in a step:
     average precision = Σ Δt · t / (t + f) / T;  area = Σ Δf · (t before + Δt / 2) / (T F).
-    nan where there are no relevant pairs, or no irrelevant ones to separate them from.
+    nan without relevant pairs, or without irrelevant pairs.
     """
     for b in range(len(weights)):
         n_relevant = n_other = new_relevant = new_other = precision = area = 0.0
@@ -239,14 +239,14 @@ def _estimate_ndcg(
     pairs: _LabelledPairs, score: Float64, weights: Float64
 ) -> dict[str, BootstrapEstimate]:
     estimates = {}
-    n_labels = np.bincount(pairs.query, minlength=weights.shape[1])  # one has no order
+    n_labels = np.bincount(pairs.query, minlength=weights.shape[1])  # a single label has no order
     for cutoff in NDCG_CUTOFFS:
         ndcg = ndcg_by_query(pairs.query, score, pairs.gain, weights.shape[1], cutoff)
-        known = ~np.isnan(ndcg) & (n_labels > 1)
+        has_ndcg = ~np.isnan(ndcg) & (n_labels > 1)
         with np.errstate(invalid="ignore"):
-            means = (weights[:, known] @ ndcg[known]) / weights[:, known].sum(axis=1)
-        n = int(known.sum())
-        deviation = float(ndcg[known].std()) if n else np.nan
+            means = (weights[:, has_ndcg] @ ndcg[has_ndcg]) / weights[:, has_ndcg].sum(axis=1)
+        n = int(has_ndcg.sum())
+        deviation = float(ndcg[has_ndcg].std()) if n else np.nan
         estimates[f"ndcg@{cutoff}"] = _estimate(means, deviation, float(n), n)
     return estimates
 
@@ -254,7 +254,7 @@ def _estimate_ndcg(
 def ndcg_by_query(
     query: Int64, score: Float64, gain: Float64, n_queries: int, cutoff: int
 ) -> Float64:
-    """DCG by score / the highest possible DCG [query]; nan where no pair gains.
+    """DCG by score / the highest possible DCG [query]; nan if no pair has a gain.
 
     >>> query, gain = np.array([0, 0, 1]), np.array([0.0, 1.0, 0.0])
     >>> ndcg_by_query(query, np.array([0.9, 0.1, 0.5]), gain, 2, cutoff=5).round(4)
@@ -272,7 +272,7 @@ def _expected_dcg(
 ) -> Float64:
     """Σ gain / log2(rank + 1) of the first `cutoff` pairs by score [query].
 
-    Pairs of equal score are in random order, so each has the mean gain of its run.
+    Pairs of equal score are in random order, so each has the mean gain of the tied pairs.
     """
     if not len(query):
         return np.zeros(n_queries)
@@ -288,21 +288,21 @@ def _expected_dcg(
 
 
 def _estimate(values: Float64, deviation: float, support: float, n_units: int) -> BootstrapEstimate:
-    """An estimate of one group from its value and the resampled ones after it."""
-    scalars = (np.array([each]) for each in (deviation, support, n_units))
+    """An estimate of one group, from an array of its value followed by the replicates."""
+    scalars = (np.array([value]) for value in (deviation, support, n_units))
     return BootstrapEstimate(values[:1], values[1:, None], *scalars)
 
 
 def _concatenate(estimates: list[BootstrapEstimate]) -> BootstrapEstimate:
-    """Estimates of one group each as one estimate of all groups."""
+    """Concatenate estimates of single groups to one estimate of all groups."""
     fields = zip(*estimates, strict=True)
     return BootstrapEstimate(*(np.concatenate(values, axis=-1) for values in fields))
 
 
 def _tie_ends(scores: Float64) -> Bool:
-    """Where a run of tied scores ends, from high to low.
+    """Whether a run of tied scores ends at each pair, from high to low.
 
-    Scores that differ by less than 1e-9 of the larger one are tied, so rounding decides nothing.
+    Scores that differ by less than 1e-9 of the larger one are tied, so rounding has no effect.
     """
     gaps = scores[:-1] - scores[1:]
     return np.append(gaps > TIE * np.abs(scores[:-1]), True)[: len(scores)]
@@ -313,15 +313,15 @@ def _to_numpy(table: pa.Table, name: str) -> Float64:
 
 
 def _precision_recall(model: str, score: Float64, relevant: Bool) -> pa.Table:
-    """Recall and precision after each distinct score, thinned to even steps of recall."""
+    """Recall and precision after each distinct score, thinned out to even steps of recall."""
     order = np.argsort(-score, kind="stable")
-    retrieved = np.flatnonzero(_tie_ends(score[order])) + 1  # pairs with at least this score
-    n_relevant = np.cumsum(relevant[order])[retrieved - 1]
+    n_retrieved = np.flatnonzero(_tie_ends(score[order])) + 1  # pairs with at least this score
+    n_relevant = np.cumsum(relevant[order])[n_retrieved - 1]
     recall = n_relevant / max(int(relevant.sum()), 1)
-    points = np.arange(len(retrieved))
+    points = np.arange(len(n_retrieved))
     if len(points) > MAX_CURVE_POINTS:
         points = np.unique(np.searchsorted(recall, np.linspace(0, recall[-1], MAX_CURVE_POINTS)))
-    precision, support = (n_relevant / retrieved)[points], retrieved[points].astype(np.float64)
+    precision, support = (n_relevant / n_retrieved)[points], n_retrieved[points].astype(np.float64)
     missing = pa.nulls(len(points), pa.float64())
     names = [[name] * len(points) for name in (model, "precision_recall")]
     return pa.table(

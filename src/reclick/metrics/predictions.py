@@ -1,4 +1,4 @@
-"""What a fitted model predicts for a batch of sessions, each quantity computed once on demand."""
+"""Predictions of a fitted model for a batch of sessions, each computed once on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reclick.fitting.order_table import OrderTable
 
 
 class RankedSessions(NamedTuple):
-    """The sessions with a given number of clicks, and the ranks of their click sequences."""
+    """Sessions with a given number of clicks, and the ranks of their click sequences."""
 
     sessions: Int64  # rows of the batch
     ranks: SequenceRanks
@@ -24,7 +24,7 @@ class RankedSessions(NamedTuple):
 class BatchPredictions:
     """A batch of sessions and a model's predictions. Any property may raise CannotAnswerError.
 
-    An `order` table gives the clicks of an order-free model their order.
+    An `order` table gives an order to the clicks of a model without one.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class BatchPredictions:
         self._clicks = Clicks(sessions.click, sessions.clicks)
         self._pages = pages
         self._order = order
-        self._ranked: dict[int, RankedSessions] = {}
+        self._rankings: dict[int, RankedSessions] = {}
 
     def __len__(self) -> int:
         return len(self.sessions)
@@ -70,7 +70,7 @@ class BatchPredictions:
 
     @cached_property
     def backward(self) -> Int64:
-        """Moves up the page [session]."""
+        """The number of moves up the page [session]."""
         session = run_of_elements(self.sessions.clicks)
         upward = (session[1:] == session[:-1]) & (
             self.sessions.click[1:] < self.sessions.click[:-1]
@@ -83,7 +83,7 @@ class BatchPredictions:
     def log_prob(self) -> Float64:
         """Log-probability of the clicks in their order [session]: P(set) P(order | set) by a table.
 
-        Without a table, what the model itself says.
+        Without a table, the log-probability by the model.
         """
         if self._order is None:
             return self.own_log_prob
@@ -117,14 +117,14 @@ class BatchPredictions:
 
         0 where there is no click.
         """
-        starts, clicked = self.sessions.page[:-1], self.n_clicks > 0
+        starts, has_click = self.sessions.page[:-1], self.n_clicks > 0
         chance = self._first_click_prob()
         highest = np.maximum.reduceat(chance, starts)  # [session]
-        tied = chance >= np.repeat(highest, self.n_ads) * (1.0 - TIE)
-        n_tied = np.add.reduceat(tied, starts, dtype=np.int64)
-        first = starts[clicked] + self.sessions.click[self.sessions.clicks[:-1][clicked]] - 1
+        is_tied = chance >= np.repeat(highest, self.n_ads) * (1.0 - TIE)
+        n_tied = np.add.reduceat(is_tied, starts, dtype=np.int64)
+        first = starts[has_click] + self.sessions.click[self.sessions.clicks[:-1][has_click]] - 1
         out = np.zeros(len(self.sessions))
-        out[clicked] = tied[first] / n_tied[clicked]
+        out[has_click] = is_tied[first] / n_tied[has_click]
         return out
 
     def _first_click_prob(self) -> Float64:
@@ -140,7 +140,7 @@ class BatchPredictions:
 
     @cached_property
     def log_order_outcome(self) -> Float64:
-        """Log P(clicks go down the page, or not, as they did | the set clicked) [several]."""
+        """Log P(clicks go down the page, or not, as observed | the click set) [several]."""
         rows, reverse = self.several, self.reverse[self.several]
         clicks = self._clicks.select(rows)
         order = np.lexsort((clicks.click, clicks.session))
@@ -151,8 +151,8 @@ class BatchPredictions:
             log_set = self.log_set_prob[rows]
             possible = np.isfinite(log_set)
             log_down = np.full(len(rows), -np.inf)
-            own = self._pages.select(rows).log_prob(downwards)
-            log_down[possible] = np.minimum(own[possible] - log_set[possible], 0.0)
+            log_prob = self._pages.select(rows).log_prob(downwards)
+            log_down[possible] = np.minimum(log_prob[possible] - log_set[possible], 0.0)
         with np.errstate(divide="ignore"):
             return np.where(reverse, np.log(-np.expm1(log_down)), log_down)
 
@@ -160,7 +160,7 @@ class BatchPredictions:
     def expected_backward(self) -> Float64:
         """Expected moves up the page [session].
 
-        Σ over clicks but the last: P(the next click is above | the clicks so far, and a next one).
+        Σ over clicks except the last: P(next click above | clicks so far, there is a next one).
         """
         out = np.zeros(len(self))
         for k in range(1, int(self.n_clicks.max(initial=0))):
@@ -170,20 +170,20 @@ class BatchPredictions:
             so_far = Clicks(
                 clicks.click[(first[:, None] + np.arange(k)).ravel()], np.arange(len(rows) + 1) * k
             )
-            following, _ = pages.next_click_prob(so_far)
+            next_prob, _ = pages.next_click_prob(so_far)
             last = np.repeat(so_far.last(), np.diff(pages.starts))
             above = positions_in_runs(pages.starts) + 1 < last
             up, any_next = (
                 np.add.reduceat(values, pages.starts[:-1])
-                for values in (np.where(above, following, 0.0), following)
+                for values in (np.where(above, next_prob, 0.0), next_prob)
             )
             out[rows] += np.divide(up, any_next, out=np.zeros(len(rows)), where=any_next > 0)
         return out
 
     def rank_sessions(self, n_clicks: int) -> RankedSessions:
         """The sessions with `n_clicks` clicks, ranked among all click sequences of that length."""
-        if n_clicks not in self._ranked:
+        if n_clicks not in self._rankings:
             sessions = np.flatnonzero(self.n_clicks == n_clicks)
             ranks = self._pages.ranks(self._clicks, sessions)
-            self._ranked[n_clicks] = RankedSessions(sessions, ranks)
-        return self._ranked[n_clicks]
+            self._rankings[n_clicks] = RankedSessions(sessions, ranks)
+        return self._rankings[n_clicks]

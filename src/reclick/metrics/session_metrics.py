@@ -1,4 +1,4 @@
-"""What a metric is, and every metric of sessions, in the order in which reports show them."""
+"""The definition of metrics, and all metrics of sessions, in the order of reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reclick.data.ragged import Float64, run_of_elements
 from reclick.metrics.predictions import BatchPredictions
 
 RANKED_LENGTHS = (1, 2, 3, 4)  # click sequences of these lengths are ranked
-MAX_POSITIONS = 10  # that have a perplexity of their own
+MAX_POSITIONS = 10  # positions with a separate perplexity
 CALIBRATION_BINS = 20  # of equal width
 
 Better = Literal["higher", "lower", "closest to 1"]
@@ -37,7 +37,7 @@ def loss(value: float, better: str) -> float:
 class MetricInfo:
     """The name and the meaning of a metric."""
 
-    name: str  # the same in Python, on the command line and in reports
+    name: str  # in Python, on the command line and in reports
     title: str
     better: Better
     about: str
@@ -52,7 +52,7 @@ class Metric(MetricInfo):
     """
 
     columns: Callable[[BatchPredictions], Float64]  # → [session, size]; the first is the support
-    value: Callable[[Float64], Float64]  # sums [..., size] → [...], nan where nothing was observed
+    value: Callable[[Float64], Float64]  # sums [..., size] → [...], nan without observations
     deviation: Callable[[Float64], Float64] | None  # sums [..., size] → [...] between sessions
     size: int
 
@@ -75,7 +75,7 @@ def mean_metric(
 def perplexity_metric(
     name: str, title: str, about: str, observe: Callable[[BatchPredictions], Observation]
 ) -> Metric:
-    """The perplexity of all sessions together: 2^(−mean of log2 probabilities)."""
+    """The perplexity over all sessions: 2^(−mean of log2 probabilities)."""
 
     def columns(batch: BatchPredictions) -> Float64:
         return mean_columns(*observe(batch))
@@ -89,7 +89,7 @@ def perplexity_metric(
 def mean_columns(weight: Float64, x: Float64) -> Float64:
     """The columns of a mean [session, 4]: w, w x, w x², and ±w where x is infinite.
 
-    Infinite values are counted instead of summed, since 0 · ∞ is not a number.
+    Infinite values are counted, not summed, because 0 · ∞ is not a number.
     """
     infinite = np.isinf(x)
     finite = np.where(infinite, 0.0, x)
@@ -99,7 +99,7 @@ def mean_columns(weight: Float64, x: Float64) -> Float64:
 
 
 def mean(sums: Float64) -> Float64:
-    """The mean from its sums [..., 4]; infinite if any observation is.
+    """The mean from its sums [..., 4]; infinite if any observation is infinite.
 
     >>> mean(np.array([4.0, 6.0, 10.0, 0.0])), mean(np.array([4.0, 6.0, 10.0, -1.0]))
     (np.float64(1.5), np.float64(-inf))
@@ -134,7 +134,7 @@ def first_click(batch: BatchPredictions) -> Observation:
 def observe_ranks(
     n_clicks: int, observe: Callable[[SequenceRanks], Float64], batch: BatchPredictions
 ) -> Observation:
-    """Over sessions with `n_clicks` clicks: a function of their sequences' ranks."""
+    """Over sessions with `n_clicks` clicks: a function of the ranks of their click sequences."""
     weight, x = np.zeros(len(batch)), np.zeros(len(batch))
     sessions, ranks = batch.rank_sessions(n_clicks)
     weight[sessions], x[sessions] = batch.weight[sessions], observe(ranks)
@@ -147,7 +147,7 @@ def sequence_hit(ranks: SequenceRanks) -> Float64:
 
 
 def set_hit(ranks: SequenceRanks) -> Float64:
-    """Whether the most likely sequence has the session's clicks in any order; a share if tied."""
+    """Whether the most likely sequence has the observed click set; a share if tied."""
     return np.asarray(ranks.same_set / ranks.likeliest)
 
 
@@ -157,13 +157,13 @@ def rank(ranks: SequenceRanks) -> Float64:
 
 
 def session_perplexity(batch: BatchPredictions) -> Observation:
-    """2^(−mean over positions of the log2 probability of the outcome there)."""
+    """2^(−mean over positions of the log2 probability of a click or no click there)."""
     sums = np.add.reduceat(batch.log2_outcome_prob, batch.sessions.page[:-1])
     return batch.weight, np.exp2(-sums / batch.n_ads)
 
 
 def outcome_at_position(position: int, batch: BatchPredictions) -> Observation:
-    """Over pages with that position: the log2 probability of the outcome there."""
+    """Over pages with that position: the log2 probability of a click or no click there."""
     present = batch.n_ads >= position
     x = np.zeros(len(batch))
     x[present] = batch.log2_outcome_prob[batch.sessions.page[:-1][present] + position - 1]
@@ -171,12 +171,12 @@ def outcome_at_position(position: int, batch: BatchPredictions) -> Observation:
 
 
 def set_prob_per_position(batch: BatchPredictions) -> Observation:
-    """The log2 probability of the click set, divided evenly among the page's positions."""
+    """The log2 probability of the click set, divided by the number of positions of the page."""
     return batch.weight * batch.n_ads, batch.log_set_prob / (np.log(2) * batch.n_ads)
 
 
 def calibration_columns(batch: BatchPredictions) -> Float64:
-    """The ads in total, then per bin the ads, their click probabilities and their clicks.
+    """The number of ads, then per bin the sums of ads, click probabilities and clicks.
 
     Bins are of click probability; the result is [session, 1 + 3 · CALIBRATION_BINS].
     """
@@ -192,7 +192,7 @@ def calibration_columns(batch: BatchPredictions) -> Float64:
 
 
 def calibration_bins(sums: Float64) -> tuple[Float64, Float64, Float64]:
-    """The sums of each bin [..., bin]: ads, their click probabilities and their clicks."""
+    """The sums of each bin [..., bin]: ads, click probabilities and clicks."""
     ads, expected, clicks = np.split(sums[..., 1:], 3, axis=-1)
     return ads, expected, clicks
 
@@ -209,21 +209,21 @@ def calibration_error(sums: Float64) -> Float64:
 
 
 def click_ratio_columns(batch: BatchPredictions) -> Float64:
-    """The ads of each session, their click probabilities and their clicks [session, 3]."""
+    """The sums of each session: ads, click probabilities and clicks [session, 3]."""
     starts, weight = batch.sessions.page[:-1], batch.weight
     expected = np.add.reduceat(batch.click_prob, starts)
-    clicked = np.add.reduceat(batch.clicked.astype(np.float64), starts)
-    return np.column_stack([weight * batch.n_ads, weight * expected, weight * clicked])
+    clicks = np.add.reduceat(batch.clicked.astype(np.float64), starts)
+    return np.column_stack([weight * batch.n_ads, weight * expected, weight * clicks])
 
 
 def click_ratio(sums: Float64) -> Float64:
-    """Expected / observed; nan where nothing was observed.
+    """Expected / observed clicks; nan without clicks.
 
     >>> click_ratio(np.array([10.0, 1.8, 2.0]))
     array(0.9)
     """
-    observed = np.where(sums[..., 2] > 0, sums[..., 2], np.nan)
-    return np.asarray(sums[..., 1] / observed)
+    n_clicks = np.where(sums[..., 2] > 0, sums[..., 2], np.nan)
+    return np.asarray(sums[..., 1] / n_clicks)
 
 
 def click_number_columns(batch: BatchPredictions) -> Float64:
@@ -243,14 +243,14 @@ def root_mean(sums: Float64) -> Float64:
 
 
 def order_outcome(batch: BatchPredictions) -> Observation:
-    """Over sessions with two or more clicks: log P(in order or not, as it was | the set)."""
+    """Over sessions with two or more clicks: log P(in order or not, as observed | the set)."""
     weight, x = np.zeros(len(batch)), np.zeros(len(batch))
     weight[batch.several], x[batch.several] = batch.weight[batch.several], batch.log_order_outcome
     return weight, x
 
 
 def backward_columns(batch: BatchPredictions) -> Float64:
-    """The moves between clicks of each session, expected and observed ones upwards [session, 3]."""
+    """The moves between clicks, and expected and observed moves up the page [session, 3]."""
     moves = np.maximum(batch.n_clicks - 1, 0)
     columns = np.column_stack([moves, batch.expected_backward, batch.backward])
     return np.asarray(batch.weight[:, None] * columns)

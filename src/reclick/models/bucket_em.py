@@ -1,9 +1,9 @@
-"""EM over buckets: the parameters and sums of pairs and queries stay in the bucket's own file.
+"""EM over buckets: the parameters and sums of pairs and queries stay in the file of their bucket.
 
-In each round a task takes the M-step of its bucket's rows, given the totals of all buckets, then
-its E-step, and returns totals alone. The driver takes the same M-step as a bucket without rows,
-which gives it the parameters that are common to all rows. So the loop is that of `run_em`, over
-parameters of which the driver holds only the common ones and the name of the files.
+In each round, a task runs the M-step of the rows of its bucket, given the totals of all buckets.
+Then it runs the E-step, and returns only totals. The driver runs the same M-step for a bucket
+without rows, which gives the parameters that are common to all rows. The loop is that of `run_em`,
+but the driver holds only the common parameters and the names of the files with the rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ P = TypeVar("P")
 
 
 class RowFiles:
-    """Files with the parameters and sums of the rows of each bucket, which go with this object."""
+    """Files with the parameters and sums of the rows of each bucket, deleted with this object."""
 
     def __init__(self, store: Store, buckets: Iterable[int]) -> None:
         self.name = f"rows-{uuid4().hex}"
@@ -38,65 +38,65 @@ class BucketedParameters(Generic[P]):
     """The parameters of a log in buckets, as the driver knows them."""
 
     common: P  # with no rows
-    rows: RowFiles  # those of the buckets, which an evaluation writes
-    origin: RowFiles | None = None  # the rows that they follow from
-    totals: Mapping[str, Float64] | None = None  # of the M-step that leads to them; None: a start
+    rows: RowFiles  # the rows of the buckets, which `_evaluate` writes
+    origin: RowFiles | None = None  # the rows that they are computed from
+    totals: Mapping[str, Float64] | None = None  # input of the M-step; None: EM starts here
 
 
 def load_rows(store: Store, name: str, bucket: int) -> tuple[Any, PairSums]:
-    """The parameters of a bucket, and the sums of its rows under them."""
+    """Load the parameters of a bucket, and the sums of its rows under them."""
     return cast("tuple[Any, PairSums]", store.load(f"{name}-{bucket}"))
 
 
 class BucketedProblem(Generic[P]):
-    """What EM maximises, of which every bucket has its own rows in a file.
+    """The problem that EM maximises; the rows of each bucket are in a file.
 
-    `name` is that of the files, and `own` the problem of a bucket without rows.
+    `name` is the name of the files. `common` is the problem of a bucket without rows.
     """
 
-    def __init__(self, name: str, own: EMProblem[P], tasks: BucketTasks) -> None:
+    def __init__(self, name: str, common: EMProblem[P], tasks: BucketTasks) -> None:
         self.name, self._tasks = name, tasks
-        self.sums = _add_sums(own, tasks.each(partial(_get_sums, name), ""))
-        self.own: EMProblem[P] = replace(cast(Any, own), **self.sums)
+        self.sums = _add_sums(common, tasks.each(partial(_get_sums, name), ""))
+        self.common: EMProblem[P] = replace(cast(Any, common), **self.sums)
 
     def maximise(
         self, last: BucketedParameters[P] | None, **limits: Any
     ) -> FitResult[BucketedParameters[P], Statistics]:
-        """EM from the start, or from where an earlier EM ended."""
+        """Run EM from the start, or from where an earlier EM ended."""
         return iterate_em(
             self._start(last),
             self._evaluate,
             self._m_step,
-            log_prior=lambda now: self.own.log_prior(now.common),
-            sessions=self.own.sessions,
+            log_prior=lambda now: self.common.log_prior(now.common),
+            sessions=self.common.sessions,
             **limits,
         )
 
     def _start(self, last: BucketedParameters[P] | None) -> BucketedParameters[P]:
         if last is None:
-            return BucketedParameters(self.own.start(None), self._new_rows())
-        return BucketedParameters(self.own.start(last.common), self._new_rows(), last.rows)
+            return BucketedParameters(self.common.start(None), self._new_rows())
+        return BucketedParameters(self.common.start(last.common), self._new_rows(), last.rows)
 
     def _new_rows(self) -> RowFiles:
         return RowFiles(self._tasks.store, self._tasks.buckets())
 
     def _evaluate(self, now: BucketedParameters[P]) -> Statistics:
-        """One round: the rows of every bucket follow from those before, and the totals add up."""
-        before = None if now.origin is None else now.origin.name
-        function = partial(_run_round, self.name, self.sums, before, now.totals, now.rows.name)
-        found = self._tasks.add(function)
-        now.origin = now.totals = None  # the files of the step before may go
-        empty = [self.own.e_step(now.common, block) for block in self.own.blocks]
-        return reduce(add, empty) + found
+        """Run one round: compute the rows of every bucket, and return the sum of the totals."""
+        origin = None if now.origin is None else now.origin.name
+        function = partial(_run_round, self.name, self.sums, origin, now.totals, now.rows.name)
+        statistics = self._tasks.add(function)
+        now.origin = now.totals = None  # the files of the previous step can be deleted
+        empty = [self.common.e_step(now.common, block) for block in self.common.blocks]
+        return reduce(add, empty) + statistics
 
     def _m_step(self, now: BucketedParameters[P], statistics: Statistics) -> BucketedParameters[P]:
-        common = self.own.m_step(now.common, statistics)
+        common = self.common.m_step(now.common, statistics)
         return BucketedParameters(common, self._new_rows(), now.rows, statistics.totals)
 
 
-def _add_sums(own: EMProblem[Any], found: Mapping[int, Any]) -> dict[str, Any]:
-    buckets = [found[bucket] for bucket in sorted(found)]
-    return {name: sum(each[name] for each in buckets) for name in own.sums}
+def _add_sums(common: EMProblem[Any], bucket_sums: Mapping[int, Any]) -> dict[str, Any]:
+    sums = [bucket_sums[bucket] for bucket in sorted(bucket_sums)]
+    return {name: sum(values[name] for values in sums) for name in common.sums}
 
 
 # ---- in the tasks
@@ -104,28 +104,28 @@ def _add_sums(own: EMProblem[Any], found: Mapping[int, Any]) -> dict[str, Any]:
 
 def _get_sums(name: str, store: Store, bucket: int) -> dict[str, Any]:
     problem = store.keep(f"{name}-{bucket}")
-    return {each: getattr(problem, each) for each in problem.sums}
+    return {field: getattr(problem, field) for field in problem.sums}
 
 
 def _run_round(
     name: str,
     sums: Mapping[str, Any],
-    before: str | None,
+    origin: str | None,
     totals: Mapping[str, Float64] | None,
     target: str,
     store: Store,
     bucket: int,
 ) -> Statistics:
-    """The next parameters of a bucket, and its E-step under them; what it returns is totals.
+    """Compute and store the next parameters of a bucket, run its E-step, and return the totals.
 
-    The log-density of the rows is part of the log-likelihood.
+    The log-likelihood includes the log-density of the prior of the rows.
     """
     problem: EMProblem[Any] = replace(store.keep(f"{name}-{bucket}"), **sums)
-    last = None if before is None else load_rows(store, before, bucket)
+    last = None if origin is None else load_rows(store, origin, bucket)
     if totals is None or last is None:
         now = problem.start(None if last is None else last[0])
     else:
         now = problem.m_step(last[0], Statistics(0.0, totals, last[1]))
-    found = LocalEngine().reduce(problem.e_step, now, problem.blocks)
-    store.put(f"{target}-{bucket}", [(now, found.pairs)])
-    return Statistics(found.log_likelihood + problem.log_row_prior(now), found.totals)
+    statistics = LocalEngine().reduce(problem.e_step, now, problem.blocks)
+    store.put(f"{target}-{bucket}", [(now, statistics.pairs)])
+    return Statistics(statistics.log_likelihood + problem.log_row_prior(now), statistics.totals)

@@ -1,11 +1,11 @@
-"""LuceClick over buckets: the weights of pairs and queries stay in the bucket's own file.
+"""LuceClick over buckets: the weights of pairs and queries stay in the file of their bucket.
 
-Its tables have factors of their own for each pair and query, and a few that are common: those of
-classes of pairs and queries, transitions, the outside option, outcomes. A task finds the rows of
-its bucket, the driver what is common, with the same tables without rows. An M-step sweeps over the
-levels of a table, of which that of the classes needs sums over all buckets, once per sweep: the
-first is returned with the E-step, the second is a round of its own. Where EM extrapolates, the
-lengths of the steps are sums over all rows, which is one round more.
+The tables have one factor per pair and query, and a few common factors: for classes of pairs and
+queries, transitions, the outside option and outcomes. A task computes the rows of its bucket. The
+driver computes the common factors, with the same tables without rows. An M-step sweeps over the
+levels of a table. The level of the classes needs sums over all buckets, once per sweep: the first
+are returned by the E-step, the second need a round of their own. Where EM extrapolates, the
+lengths of the steps are sums over all rows, which need one more round.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ from reclick.text.word_rates import TokenLists
 if TYPE_CHECKING:
     from reclick.models.bucket_fit import BucketFit, BucketPart
 
-CLASS_LEVELS = {"appeal": PAIR_CLASS, "query_outside": QUERY_CLASS}  # the common ones
-MAYBE_COMMON = ("mixing", "satisfaction")  # one for all without a strength, else of each row
+CLASS_LEVELS = {"appeal": PAIR_CLASS, "query_outside": QUERY_CLASS}  # the common levels
+MAYBE_COMMON = ("mixing", "satisfaction")  # without a strength: one value for all rows
 COMMON = ("transition", "outside", "outcomes")
-START = "start"  # the files with the parameters that the next stage starts from
+START = "start"  # name of the files with the parameters that the next stage starts from
 Values = dict[str, Float64]  # by table
-Ratios = dict[str, list[Float64]]  # by what the classes of a table change in each sweep
+Ratios = dict[str, list[Float64]]  # by table: factors that change its classes, per sweep
 TakeStep = Callable[["LuceProblem", Store, int], LuceParameters]
 
 
 class LuceProblem(NamedTuple):
-    """What EM has of a bucket."""
+    """The data of a bucket in EM."""
 
     data: TrainingData
-    first: LuceParameters  # where it starts
+    first: LuceParameters  # where EM starts
 
 
 @dataclass(eq=False)
@@ -76,28 +76,28 @@ class LucePoint:
     """The parameters of a log in buckets, as the driver knows them."""
 
     common: LuceParameters  # with no rows
-    rows: RowFiles  # those of the buckets
-    take: TakeStep  # how a bucket finds its rows
-    origins: tuple[RowFiles, ...] = ()  # the rows that they follow from
+    rows: RowFiles  # the rows of the buckets
+    take: TakeStep  # how a bucket computes its rows
+    origins: tuple[RowFiles, ...] = ()  # the rows that they are computed from
 
     @property
     def values(self) -> Values:
-        """What is common to all rows."""
+        """The parameters that are common to all rows, by table."""
         return {name: table.values for name, table in self.common}
 
     def mark_stored(self) -> None:
-        """The rows are in their files: those that they follow from may go."""
+        """Load the rows from their files from now on; the files of their origins can be deleted."""
         self.take, self.origins = partial(_take_stored, self.rows.name), ()
 
 
 class FittedLuce(NamedTuple):
-    """What a task needs to know of an EM that has ended."""
+    """What a task needs from a finished EM."""
 
     hyper: Hyperparameters
     problem: str  # the name of its files
     rows: str
-    values: Values  # common
-    totals: Mapping[str, Float64]  # common statistics under them
+    values: Values  # common parameters
+    totals: Mapping[str, Float64]  # common statistics, under these parameters
     report: tuple[tuple[float, ...], bool, str]  # the last fields of a `FitResult`
     typical_outside: float
 
@@ -116,22 +116,22 @@ class LuceBuckets:
         self._result: FitResult[LucePoint, Statistics] | None = None
 
     def estimate(self) -> None:
-        """Choose the hyperparameters, and fit: a pilot, the prior of each pair, and all of it."""
+        """Choose the hyperparameters; fit a pilot, the prior of each pair, and the model."""
         fit, model = self._fit, self._model
         self._hyper = self._choose()
         self._run(plan_pilot(self._hyper), ROUGH, is_pilot=True)
-        fit.each(partial(_finish_pilot, self._describe_fit()), "ads recorded")
+        fit.map_buckets(partial(_finish_pilot, self._describe_fit()), "ads recorded")
         fit.set_ad_prior(self._set_prior)
         start = self._point.common
         stages = plan_stages(self._hyper, start, model._em_limits)
         for number, (hyper, limits) in enumerate(stages):
             self._run(hyper, limits)
             if number + 1 < len(stages):
-                fit.each(partial(_store_start, self._describe_fit()), "")
+                fit.map_buckets(partial(_store_start, self._describe_fit()), "")
         model.redundancy_ = float(model.redundancy)
 
     def row_setter(self) -> Callable[[BucketPart], None]:
-        """What sets the fitted attributes of the model of a bucket."""
+        """Return the function that sets the fitted attributes of the model of a bucket."""
         return partial(_set_rows, self._describe_fit())
 
     @property
@@ -139,12 +139,12 @@ class LuceBuckets:
         return cast(FitResult[LucePoint, Statistics], self._result).parameters
 
     def _choose(self) -> Hyperparameters:
-        """The hyperparameters, on the sample of queries that one process would draw."""
+        """Choose the hyperparameters, on the same sample of queries as a fit in memory."""
         fit, log = self._fit, self._fit.log
         sample: GroupedSessions = log.empty_sessions()
         if self._model.tune != "off":
             sample = replace(fit.sample_queries(MAX_SESSIONS), log=log.size)
-        queries = sum(each.queries for each in log.sizes.values())
+        queries = sum(size.queries for size in log.sizes.values())
         return self._model._choose(sample, queries, fit.ad_words())
 
     def _set_prior(self, record: AdRecords, tokens: TokenLists | None, words: int) -> AdPrior:
@@ -158,8 +158,8 @@ class LuceBuckets:
         mixing = _start_mixing(hyper, last)
         name = f"luce-{uuid4().hex}"
         function = partial(_make_problem, name, hyper, mixing, last is not None, is_pilot)
-        found = fit.each(function, "problems made")
-        self._volumes = np.sum([found[bucket] for bucket in sorted(found)], axis=0)
+        volumes = fit.map_buckets(function, "problems made")
+        self._volumes = np.sum([volumes[bucket] for bucket in sorted(volumes)], axis=0)
         layout = _make_layout(fit.log.empty_sessions(), hyper)
         first = _make_common(layout, hyper, mixing)
         common = first if last is None else first.start_from(last)
@@ -170,28 +170,28 @@ class LuceBuckets:
 
     def _describe_fit(self) -> FittedLuce:
         result = cast(FitResult[LucePoint, Statistics], self._result)
-        point, found = result.parameters, result.statistics
+        point, statistics = result.parameters, result.statistics
         classes = np.log(point.common.query_outside.level(QUERY_CLASS))
         typical = float(np.exp(np.average(classes, weights=self._volumes)))
         totals = {
-            f"{name}_{each}": found.totals[f"{name}_{each}"]
+            f"{name}_{statistic}": statistics.totals[f"{name}_{statistic}"]
             for name in COMMON
-            for each in getattr(point.common, name).statistics
+            for statistic in getattr(point.common, name).statistics
         }
         report = result.objective, result.converged, result.message
-        where = cast(str, self._problem), point.rows.name
-        return FittedLuce(self._hyper, *where, point.values, totals, report, typical)
+        files = cast(str, self._problem), point.rows.name
+        return FittedLuce(self._hyper, *files, point.values, totals, report, typical)
 
 
 def _start_mixing(hyper: Hyperparameters, last: LuceParameters | None) -> Float64:
-    """The mixing weights to start with [component]: those common to all queries, if there are."""
+    """Mixing weights to start from: the common ones of the last EM, else equal ones [component]."""
     if last is not None and len(last.mixing.mean) == hyper.components and len(last.mixing.weights):
         return np.asarray(last.mixing.weights[0])
     return np.full(hyper.components, 1 / hyper.components)
 
 
 def _make_common(layout: Layout, hyper: Hyperparameters, mixing: Float64) -> LuceParameters:
-    """The tables without rows; a value that is common to all rows has one."""
+    """Make the tables without rows; a table with one value for all rows has that one row."""
     no_pairs = PairPrior(np.zeros(0), np.zeros(0))
     common = initial_parameters(layout, hyper, no_pairs, mixing)
     if hyper.mixing_strength is None:
@@ -203,13 +203,13 @@ def _make_common(layout: Layout, hyper: Hyperparameters, mixing: Float64) -> Luc
 
 
 class _BucketedLuce:
-    """EM over buckets whose problems are in files of this name."""
+    """EM over buckets whose problems are in the files `name`."""
 
     def __init__(self, name: str, fit: BucketFit) -> None:
         self._name, self._tasks, self._sessions = name, fit.tasks, fit.log.head.total
 
     def maximise(self, common: LuceParameters, **limits: Any) -> FitResult[LucePoint, Statistics]:
-        """EM from the start."""
+        """Run EM from the start."""
         return iterate_em(
             LucePoint(common, self._new_rows(), _take_first),
             self._evaluate,
@@ -225,39 +225,39 @@ class _BucketedLuce:
 
     def _evaluate(self, now: LucePoint) -> Statistics:
         function = partial(_evaluate, self._name, now.take, now.values, now.rows.name)
-        found = self._tasks.add(function)
+        statistics = self._tasks.add(function)
         now.mark_stored()
-        return found
+        return statistics
 
-    def _m_step(self, now: LucePoint, found: Statistics) -> LucePoint:
+    def _m_step(self, now: LucePoint, statistics: Statistics) -> LucePoint:
         tables: dict[str, Any] = dict(now.common)
-        ratios = self._change_classes(now, found)
+        ratios = self._solve_classes(now, statistics)
         for name, table in now.common:
             if name in CLASS_LEVELS:
                 tables[name] = tables[name].with_factors(table.values * ratios[name][-1])
             elif name in COMMON or _is_common(table):
-                tables[name] = table.m_step(*find_statistics(found, name, table))
+                tables[name] = table.m_step(*find_statistics(statistics, name, table))
         take = partial(_take_m_step, now.rows.name, ratios)
         return LucePoint(LuceParameters(**tables), self._new_rows(), take, (now.rows,))
 
-    def _change_classes(self, now: LucePoint, found: Statistics) -> Ratios:
-        """By what the classes change in each sweep."""
+    def _solve_classes(self, now: LucePoint, statistics: Statistics) -> Ratios:
+        """Compute the factors that change the classes in each sweep."""
         ratios: Ratios = {name: [] for name in CLASS_LEVELS}
         tables: dict[str, Any] = {name: getattr(now.common, name) for name in CLASS_LEVELS}
         for sweep in range(max(table.sweeps for table in tables.values())):
             if sweep > 0:
-                function = partial(_sum_classes, self._name, now.rows.name, ratios)
-                found = self._tasks.add(function)
+                function = partial(_run_sweep, self._name, now.rows.name, ratios)
+                statistics = self._tasks.add(function)
             for name, table in tables.items():
                 if sweep < table.sweeps:
-                    sums = found[f"{name}_choices"], found[f"{name}_demand"]
+                    sums = statistics[f"{name}_choices"], statistics[f"{name}_demand"]
                     ratios[name].append(table.solve_level(CLASS_LEVELS[name], *sums))
         return ratios
 
     def _extrapolate(
         self, first: LucePoint, second: LucePoint, third: LucePoint, limit: float
     ) -> tuple[LucePoint, float]:
-        """As `ParameterTables.extrapolate`."""
+        """Extrapolate three points, as `ParameterTables.extrapolate`."""
         function = partial(
             _measure_steps,
             self._name,
@@ -268,7 +268,7 @@ class _BucketedLuce:
         )
         norms = self._tasks.add(function)
         third.mark_stored()
-        weights = {  # what every row has was measured by the tasks
+        weights = {  # 0 where the tasks measured the rows
             name: np.full(len(values), 0.0 if name in MAYBE_COMMON else 1.0)
             for name, values in first.values.items()
         }
@@ -277,7 +277,7 @@ class _BucketedLuce:
         if length == 1.0:
             return third, length
         rows = first.rows, second.rows, third.rows
-        take = partial(_take_ahead, [each.name for each in rows], length)
+        take = partial(_take_ahead, [files.name for files in rows], length)
         common = first.common.step_ahead(second.common, third.common, length)
         return LucePoint(common, self._new_rows(), take, rows), length
 
@@ -286,42 +286,45 @@ class _BucketedLuce:
 
 
 def _is_common(table: Any) -> bool:
-    """Whether mixing weights, or satisfaction, are one for all rows."""
+    """Whether a table (mixing weights or satisfaction) has one value for all rows."""
     return table.strength is None
 
 
 def _set_values(table: ParameterTable, values: Float64) -> Any:
-    """The same table with exactly these values."""
+    """Return the table with exactly these values."""
     shape = np.shape(getattr(table, table.value))
     return replace(cast(Any, table), **{table.value: values.reshape(shape)})
 
 
 def _set_common(now: LuceParameters, values: Values) -> LuceParameters:
-    """The parameters of a bucket with what is common to all of them."""
+    """Set the common values in the parameters of a bucket."""
     tables: dict[str, Any] = {}
     for name, table in now:
-        own = table.values
+        table_values = table.values
         if name in COMMON:
-            own = values[name]
+            table_values = values[name]
         elif name in CLASS_LEVELS:
-            own = own.copy()
-            own[_class_rows(name, table)] = values[name]
+            table_values = table_values.copy()
+            table_values[_class_rows(name, table)] = values[name]
         elif _is_common(table):
-            own = np.tile(values[name], len(own) // len(values[name]))
-        tables[name] = _set_values(table, own)
+            table_values = np.tile(values[name], len(table_values) // len(values[name]))
+        tables[name] = _set_values(table, table_values)
     return replace(now, **tables)
 
 
 def _class_rows(name: str, table: Any) -> slice:
-    """Where the factors of the classes are among those of a table."""
+    """The rows of the classes among the factors of a table."""
     level = CLASS_LEVELS[name]
     return slice(table.starts[level], table.starts[level + 1])
 
 
 def _load_stored(problem: LuceProblem, rows: str, store: Store, bucket: int) -> LuceParameters:
-    """The rows of a point that was stored; of what is common, only the classes are right."""
+    """Load the rows of a stored point; of its common values, only those of classes are right."""
     values: Values = store.load(f"{rows}-{bucket}")
-    tables = {name: _set_values(getattr(problem.first, name), own) for name, own in values.items()}
+    tables = {
+        name: _set_values(getattr(problem.first, name), table_values)
+        for name, table_values in values.items()
+    }
     return replace(problem.first, **tables)
 
 
@@ -337,22 +340,22 @@ def _take_m_step(
     origin: str, ratios: Ratios, problem: LuceProblem, store: Store, bucket: int
 ) -> LuceParameters:
     now, sums = _load_stored(problem, origin, store, bucket), store.load(f"{origin}-{bucket}", 1)
-    found, stepped = Statistics(0.0, {}, sums), {}
+    statistics, tables = Statistics(0.0, {}, sums), {}
     for name, level in CLASS_LEVELS.items():
         table: Any = getattr(now, name)
-        own = find_statistics(found, name, table)
-        stepped[name] = table.step_rows(*own, level, ratios[name])
+        table_statistics = find_statistics(statistics, name, table)
+        tables[name] = table.step_rows(*table_statistics, level, ratios[name])
     for name in MAYBE_COMMON:
         table = getattr(now, name)
         if not _is_common(table):
-            stepped[name] = table.m_step(*find_statistics(found, name, table))
-    return replace(now, **stepped)
+            tables[name] = table.m_step(*find_statistics(statistics, name, table))
+    return replace(now, **tables)
 
 
 def _take_ahead(
     rows: Sequence[str], length: float, problem: LuceProblem, store: Store, bucket: int
 ) -> LuceParameters:
-    first, second, third = (_load_stored(problem, each, store, bucket) for each in rows)
+    first, second, third = (_load_stored(problem, name, store, bucket) for name in rows)
     return first.step_ahead(second, third, length)
 
 
@@ -374,25 +377,25 @@ def _load_problem(name: str, store: Store, bucket: int) -> LuceProblem:
 def _evaluate(
     name: str, take: TakeStep, values: Values, rows: str, store: Store, bucket: int
 ) -> Statistics:
-    """The rows of a point, and their E-step; what is returned are totals.
+    """Compute and store the rows of a point, run their E-step, and return the totals.
 
-    The log-density of the rows is part of the log-likelihood.
+    The log-likelihood includes the log-density of the prior of the rows.
     """
     problem = _load_problem(name, store, bucket)
     now = _set_common(take(problem, store, bucket), values)
-    found = LocalEngine().reduce(e_step, now, problem.data.blocks)
-    _store_point(now, found.pairs, rows, store, bucket)
-    totals = {**found.totals, **_add_classes(now, found.pairs, {}).totals}
-    for each in MAYBE_COMMON:
-        table: Any = getattr(now, each)
+    statistics = LocalEngine().reduce(e_step, now, problem.data.blocks)
+    _store_point(now, statistics.pairs, rows, store, bucket)
+    totals = {**statistics.totals, **_sum_classes(now, statistics.pairs, {}).totals}
+    for table_name in MAYBE_COMMON:
+        table: Any = getattr(now, table_name)
         if _is_common(table):
-            for statistic in (f"{each}_{name}" for name in table.statistics):
-                totals[statistic] = found.pairs[statistic].sum(axis=0, keepdims=True)
-    return Statistics(found.log_likelihood + _log_row_prior(now), totals)
+            for key in (f"{table_name}_{statistic}" for statistic in table.statistics):
+                totals[key] = statistics.pairs[key].sum(axis=0, keepdims=True)
+    return Statistics(statistics.log_likelihood + _log_row_prior(now), totals)
 
 
 def _log_row_prior(now: LuceParameters) -> float:
-    """Log-density of what is not common to all buckets."""
+    """Log-density of the parameters that are not common to all buckets."""
     total = 0.0
     for name in CLASS_LEVELS:
         table: Any = getattr(now, name)
@@ -405,43 +408,45 @@ def _log_row_prior(now: LuceParameters) -> float:
     return total
 
 
-def _sum_classes(name: str, rows: str, ratios: Ratios, store: Store, bucket: int) -> Statistics:
-    """The sums of the classes in the next sweep of an M-step."""
+def _run_sweep(name: str, rows: str, ratios: Ratios, store: Store, bucket: int) -> Statistics:
+    """Return the sums of the classes for the next sweep of an M-step."""
     now = _load_stored(_load_problem(name, store, bucket), rows, store, bucket)
-    return _add_classes(now, store.load(f"{rows}-{bucket}", 1), ratios)
+    return _sum_classes(now, store.load(f"{rows}-{bucket}", 1), ratios)
 
 
-def _add_classes(now: LuceParameters, sums: PairSums, ratios: Ratios) -> Statistics:
-    """Choices and demand of each class, given by what classes changed in the sweeps before."""
-    found, totals = Statistics(0.0, {}, sums), {}
+def _sum_classes(now: LuceParameters, sums: PairSums, ratios: Ratios) -> Statistics:
+    """Choices and demand of each class, given the factors of the classes in earlier sweeps."""
+    statistics, totals = Statistics(0.0, {}, sums), {}
     for name, level in CLASS_LEVELS.items():
         table: Any = getattr(now, name)
-        given = ratios.get(name, [])
-        if len(given) < table.sweeps:
-            own = table.step_rows(*find_statistics(found, name, table), level, given)
-            totals[f"{name}_choices"], totals[f"{name}_demand"] = own
+        sweep_ratios = ratios.get(name, [])
+        if len(sweep_ratios) < table.sweeps:
+            table_statistics = find_statistics(statistics, name, table)
+            class_sums = table.step_rows(*table_statistics, level, sweep_ratios)
+            totals[f"{name}_choices"], totals[f"{name}_demand"] = class_sums
     return Statistics(0.0, totals)
 
 
 def _measure_steps(
     name: str,
-    before: Sequence[str],
+    earlier_rows: Sequence[str],
     take: TakeStep,
     values: Values,
     rows: str,
     store: Store,
     bucket: int,
 ) -> Float64:
-    """The rows of a third point, and the squared lengths of the steps to it."""
+    """Compute and store the rows of a third point; return the squared lengths of the steps."""
     problem = _load_problem(name, store, bucket)
-    first, second = (_load_stored(problem, each, store, bucket) for each in before)
+    first, second = (_load_stored(problem, files, store, bucket) for files in earlier_rows)
     third = _set_common(take(problem, store, bucket), values)
     _store_point(third, None, rows, store, bucket)
     weights = {
-        each: np.full(len(table.values), 0.0 if each in COMMON else 1.0) for each, table in first
+        table_name: np.full(len(table.values), 0.0 if table_name in COMMON else 1.0)
+        for table_name, table in first
     }
-    for each in CLASS_LEVELS:
-        weights[each][_class_rows(each, getattr(first, each))] = 0.0
+    for table_name in CLASS_LEVELS:
+        weights[table_name][_class_rows(table_name, getattr(first, table_name))] = 0.0
     return first.measure_steps(second, third, weights)
 
 
@@ -460,7 +465,7 @@ def _make_problem(
     is_pilot: bool,
     part: BucketPart,
 ) -> Float64:
-    """Leave what EM has of a bucket in a file; the sessions of each class of queries."""
+    """Write the data of a bucket in EM to a file; return the sessions of each class of queries."""
     sessions, pairs = cast(GroupedSessions, part.data), part.model._pairs
     layout = _make_layout(sessions, hyper)
     data = TrainingData.of(sessions, layout)
@@ -478,25 +483,25 @@ def _make_problem(
 
 
 def _load_result(fitted: FittedLuce, part: BucketPart) -> tuple[TrainingData, LuceResult]:
-    """The sessions of a bucket, and where EM ended."""
+    """Load the sessions of a bucket, and the result of EM."""
     store, bucket = part.store, part.bucket
     problem = _load_problem(fitted.problem, store, bucket)
     now = _set_common(_load_stored(problem, fitted.rows, store, bucket), fitted.values)
-    found = Statistics(0.0, fitted.totals, store.load(f"{fitted.rows}-{bucket}", 1))
-    return problem.data, FitResult(now, found, *fitted.report)
+    statistics = Statistics(0.0, fitted.totals, store.load(f"{fitted.rows}-{bucket}", 1))
+    return problem.data, FitResult(now, statistics, *fitted.report)
 
 
 def _store_start(fitted: FittedLuce, part: BucketPart) -> None:
-    """Leave the parameters that the next stage starts from."""
+    """Write the parameters that the next stage starts from to a file."""
     _, result = _load_result(fitted, part)
     part.store.put(f"{START}-{part.bucket}", [result.parameters])
 
 
 def _finish_pilot(fitted: FittedLuce, part: BucketPart) -> None:
-    """Leave the record of each ad, and the parameters of the pilot with how well ρ is known."""
+    """Write the record of each ad, and the parameters of the pilot with the variance of each ρ."""
     state = LuceState.of(fitted.hyper, *_load_result(fitted, part))
-    known = state.parameters.with_rho_variance(state.information)
-    part.store.put(f"{START}-{part.bucket}", [known])
+    parameters = state.parameters.with_rho_variance(state.information)
+    part.store.put(f"{START}-{part.bucket}", [parameters])
     store_record(part.store, part.bucket, state.ad_record(), state.layout.counts)
 
 
@@ -504,4 +509,4 @@ def _set_rows(fitted: FittedLuce, part: BucketPart) -> None:
     """Set every fitted attribute of the model of a bucket."""
     data, result = _load_result(fitted, part)
     state = LuceState.of(fitted.hyper, data, result)
-    cast(LuceClick, part.model)._take(state, result, fitted.typical_outside)
+    cast(LuceClick, part.model)._set_state(state, result, fitted.typical_outside)

@@ -1,4 +1,4 @@
-"""The prior of pairs by their ads, where the pairs are in buckets: the driver sees sums by ad."""
+"""The prior of pairs by their ads for pairs in buckets: the driver only gets sums by ad."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ NO_PAIRS = PairPrior(np.zeros(0), np.zeros(0))
 
 
 class RecordTotals(NamedTuple):
-    """What the driver hears of the record of a bucket."""
+    """Totals of the record of a bucket, which a task returns to the driver."""
 
     clicks: float
     exposure: float
     n_shown: int
-    most: float  # that words may say
+    most: float  # the highest attractiveness that words may predict
 
 
 class StoredRecord(NamedTuple):
-    """The record of the pairs of a bucket, and their queries; ads have the bucket's numbers."""
+    """The record of the pairs of a bucket, with its ad numbers, and the queries of the pairs."""
 
     record: AdRecord
     queries: pa.Array
@@ -44,33 +44,33 @@ class StoredRecord(NamedTuple):
 
 
 def store_record(store: Store, bucket: int, record: AdRecord, counts: Counts) -> None:
-    """In a task: leave the record of a bucket in a file."""
+    """Write the record of a bucket to a file. Called in a task."""
     stored = StoredRecord(record, counts.queries, counts.pair_query)
     store.put(f"record-{bucket}", [stored])
 
 
-class TriedPrior(NamedTuple):
-    """What the prior of pairs would follow from."""
+class CandidatePrior(NamedTuple):
+    """What a prior of pairs is computed from."""
 
-    pairs: PairPrior  # of no pair, by which the prior is known again
+    pairs: PairPrior  # of no pair; identifies the candidate that was selected
     by_ad: tuple[Float64, Float64] | None
     word_rate: Float64
 
 
 class BucketedRecord:
-    """`AdRecords` of pairs in buckets, of which the driver gets sums by ad, and a sample."""
+    """`AdRecords` of pairs in buckets. The driver gets their sums by ad, and a sample."""
 
     def __init__(self, log: BucketedLog, tasks: BucketTasks, n_ads: int) -> None:
         self._log, self._tasks, self.n_ads = log, tasks, n_ads
-        found = tasks.each(_total, "")
-        buckets = [found[bucket] for bucket in sorted(found)]
+        by_bucket = tasks.each(_total, "")
+        totals = [by_bucket[bucket] for bucket in sorted(by_bucket)]
         self._clicks, self._exposure = (
-            sum(each.clicks for each in buckets),
-            sum(each.exposure for each in buckets),
+            sum(total.clicks for total in totals),
+            sum(total.exposure for total in totals),
         )
-        self.n_shown = sum(each.n_shown for each in buckets)
-        self.most = buckets[0].most
-        self._tried: list[TriedPrior] = []
+        self.n_shown = sum(total.n_shown for total in totals)
+        self.most = totals[0].most
+        self._candidates: list[CandidatePrior] = []
 
     @property
     def rate(self) -> float:
@@ -84,12 +84,12 @@ class BucketedRecord:
 
     @cached_property
     def _by_ad(self) -> list[Float64]:
-        """Clicks, exposure and the pairs that were shown [ad]."""
+        """Clicks, exposure and the number of pairs that were shown [ad]."""
         self._tasks.each(_sum_by_ad, "ads summed")
         return self._log.add_by_ad("by-ad", self.n_ads, 3)
 
     def count_ads(self) -> tuple[int, int]:
-        """The ads that were shown for more than one query, and those that were shown."""
+        """The number of ads that were shown for more than one query, and of those shown at all."""
         pairs = self._by_ad[2]
         return int(np.sum(pairs > 1)), int(np.sum(pairs > 0))
 
@@ -99,19 +99,19 @@ class BucketedRecord:
 
     @cached_property
     def _sample(self) -> AdRecord:
-        found = self._tasks.each(partial(_draw, self._log, self.n_shown), "ads drawn")
-        table = pa.concat_tables([found[bucket] for bucket in sorted(found)])
+        by_bucket = self._tasks.each(partial(_draw, self._log, self.n_shown), "ads drawn")
+        table = pa.concat_tables([by_bucket[bucket] for bucket in sorted(by_bucket)])
         table = table.sort_by([("query", "ascending"), ("ad", "ascending")])
         values = {name: table[name].to_numpy() for name in table.column_names if name != "query"}
         clicks, exposure, ad = (values.pop(name) for name in ("clicks", "exposure", "ad"))
         return AdRecord(clicks, exposure, ad, self.n_ads, Choices(**values) if values else None)
 
     def sample(self) -> AdRecord:
-        """The pairs of some ads, in the order that they have in one process."""
+        """The pairs of a sample of ads, in the same order as when one process has all pairs."""
         return self._sample
 
     def discount_by_ad(self, word_rate: Float64, strengths: Strengths) -> tuple[Float64, Float64]:
-        """Clicks and exposure of each ad, where a pair is worth at most its strength."""
+        """Clicks and exposure of each ad; a pair counts at most with its strength."""
         for bucket in self._log.sizes:
             rates = word_rate[self._log.ad_numbers(bucket)]
             self._log.store.put(f"word-rate-{bucket}", [rates])
@@ -122,17 +122,19 @@ class BucketedRecord:
     def find_priors(
         self, by_ad: tuple[Float64, Float64] | None, word_rate: Float64, strengths: Strengths
     ) -> PairPrior:
-        """Of no pair: those of each bucket follow from what `store_priors` leaves it."""
-        nothing = PairPrior(np.zeros(0), np.zeros(0))
-        self._tried.append(TriedPrior(nothing, by_ad, word_rate))
-        return nothing
+        """Return an empty prior: each bucket computes its own from what `store_priors` writes."""
+        empty = PairPrior(np.zeros(0), np.zeros(0))
+        self._candidates.append(CandidatePrior(empty, by_ad, word_rate))
+        return empty
 
     def store_priors(self, prior: AdPrior) -> str:
-        """Leave in files what the prior of the pairs of each bucket follows from; their name."""
-        name, found = f"prior-{uuid4().hex}", prior.prior
-        _, by_ad, word_rate = next(each for each in self._tried if each.pairs is found.pairs)
+        """Write what each bucket computes the prior of its pairs from; return the files' name."""
+        name, common = f"prior-{uuid4().hex}", prior.prior
+        _, by_ad, word_rate = next(
+            candidate for candidate in self._candidates if candidate.pairs is common.pairs
+        )
         bare = AdPrior(
-            AttractivenessPrior(found.strengths, NO_PAIRS, NO_PAIRS, found.evidence),
+            AttractivenessPrior(common.strengths, NO_PAIRS, NO_PAIRS, common.evidence),
             prior.model,
             prior.overall,
             prior.sources,
@@ -140,28 +142,28 @@ class BucketedRecord:
         )
         for bucket in self._log.sizes:
             ads = self._log.ad_numbers(bucket)
-            own = None if by_ad is None else (by_ad[0][ads], by_ad[1][ads])
-            of_ads = PairPrior(found.ads.mean[ads], found.ads.strength[ads])
-            stored = BucketPrior(bare, own, word_rate[ads], of_ads)
-            self._log.store.put(f"{name}-{bucket}", [stored])
+            sums = None if by_ad is None else (by_ad[0][ads], by_ad[1][ads])
+            ad_prior = PairPrior(common.ads.mean[ads], common.ads.strength[ads])
+            bucket_prior = BucketPrior(bare, sums, word_rate[ads], ad_prior)
+            self._log.store.put(f"{name}-{bucket}", [bucket_prior])
         return name
 
 
 class BucketPrior(NamedTuple):
-    """What the prior of the pairs of a bucket follows from, by the bucket's ads."""
+    """What the prior of the pairs of a bucket is computed from, for the ads of the bucket."""
 
     prior: AdPrior  # of no pair and no ad
-    by_ad: tuple[Float64, Float64] | None
+    by_ad: tuple[Float64, Float64] | None  # clicks and exposure [ad]
     word_rate: Float64  # [ad]
-    of_ads: PairPrior  # [ad]
+    ad_prior: PairPrior  # [ad]
 
     def to_ad_prior(self, stored: StoredRecord) -> AdPrior:
         """The prior of the pairs of the bucket."""
         common = self.prior.prior
         pairs = stored.record.find_priors(self.by_ad, self.word_rate, common.strengths)
-        own = AttractivenessPrior(common.strengths, pairs, self.of_ads, common.evidence)
+        prior = AttractivenessPrior(common.strengths, pairs, self.ad_prior, common.evidence)
         bare = self.prior
-        return AdPrior(own, bare.model, bare.overall, bare.sources, bare.most)
+        return AdPrior(prior, bare.model, bare.overall, bare.sources, bare.most)
 
 
 # ---- in the tasks
@@ -180,16 +182,16 @@ def _total(store: Store, bucket: int) -> RecordTotals:
 
 def _sum_by_ad(store: Store, bucket: int) -> None:
     record = _load(store, bucket).record
-    shown = np.bincount(record.ad, record.exposure > 0, record.n_ads)
-    store.put(f"by-ad-{bucket}", [(*record.by_ad(), shown)])
+    n_pairs = np.bincount(record.ad, record.exposure > 0, record.n_ads)
+    store.put(f"by-ad-{bucket}", [(*record.by_ad(), n_pairs)])
 
 
 def _draw(log: BucketedLog, n_shown: int, store: Store, bucket: int) -> pa.Table:
-    """The shown pairs of the ads that are drawn, with their queries and the log's ad numbers."""
+    """Draw ads; return their pairs with impressions, with queries and the log's ad numbers."""
     record, queries, pair_query = _load(store, bucket)
     numbers = log.ad_numbers(bucket)
-    drawn = draw_ads(numbers, n_shown)[record.ad]
-    rows = np.flatnonzero(drawn & (record.exposure > 0))
+    in_sample = draw_ads(numbers, n_shown)[record.ad]
+    rows = np.flatnonzero(in_sample & (record.exposure > 0))
     choices = {} if record.choices is None else record.choices.take(rows)._asdict()
     return pa.table(
         {

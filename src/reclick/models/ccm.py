@@ -46,19 +46,19 @@ class CCMParameters(NamedTuple):
     """What EM estimates."""
 
     theta: Float64  # [pair]
-    alpha: Float64  # [3] P(going on) after no click, an irrelevant click, a relevant click
+    alpha: Float64  # [3] P(continue) after no click, an irrelevant click, a relevant click
     rates: Float64 = TYPICAL_RATES  # of conversions and quick returns: reclick.fitting.outcomes
     outcome_weight: float = 1.0
     initiation: Rate = 1.0  # μ
 
     def for_block(self, rows: BlockRows) -> Any:
-        """What the step of a block needs."""
+        """Return the parameters that the E-step of a block needs."""
         return cut_rows(self, rows, ("theta",), ("initiation",))
 
 
 @dataclass(frozen=True)
 class CCMProblem(EMProblem[CCMParameters]):
-    """The parameters of highest posterior density."""
+    """Maximises the posterior density of the parameters."""
 
     blocks: Sequence[CascadeBlock]
     prior: BetaPrior  # of θ [pair]
@@ -73,11 +73,11 @@ class CCMProblem(EMProblem[CCMParameters]):
 
     @property
     def e_step(self) -> Callable[[CCMParameters, CascadeBlock], Statistics]:
-        """Of a block of sessions."""
+        """The E-step of a block of sessions."""
         return e_step
 
     def start(self, last: CCMParameters | None) -> CCMParameters:
-        """The prior means, or where another EM ended; a μ per query starts at that of all."""
+        """Start at the prior means, or where another EM ended; a μ per query at the overall one."""
         now = last
         if now is None:
             theta = clip_to_interior(self.prior.mean)
@@ -90,7 +90,7 @@ class CCMProblem(EMProblem[CCMParameters]):
         return now
 
     def m_step(self, now: CCMParameters, statistics: Statistics) -> CCMParameters:
-        """θ of each pair, the αs, μ of each query or of all, and the rates of outcomes."""
+        """Update θ of each pair, the αs, μ (per query or overall), and the rates of outcomes."""
         pairs, moves = statistics.pairs, statistics.totals["moves"]
         trials = pairs["examinations"] + self.clicks
         theta = posterior_mean(self.clicks + pairs["relevant"], trials, *self.prior)
@@ -103,14 +103,14 @@ class CCMProblem(EMProblem[CCMParameters]):
         return now._replace(rates=self.outcomes.estimate(statistics.totals["outcomes"]))
 
     def log_prior(self, now: CCMParameters) -> float:
-        """Of the αs, one μ for all queries, and the rates of outcomes."""
+        """Log prior of the αs, of one μ for all queries, and of the rates of outcomes."""
         value = log_beta(now.alpha, self.alphas, self.alpha_strength)
         if self.initiation is not None and not self.by_query:
             value += self.initiation.log_density(now.initiation)
         return value if self.outcomes is None else value + self.outcomes.log_prior(now.rates)
 
     def log_row_prior(self, now: CCMParameters) -> float:
-        """Of θ, and of a μ per query."""
+        """Log prior of θ, and of a μ per query."""
         value = log_beta(now.theta, *self.prior)
         if self.initiation is not None and self.by_query:
             value += self.initiation.log_density(now.initiation)
@@ -229,32 +229,33 @@ class CCM(ClickModel):
     def _set_fit(
         self, stage: str, problem: CCMProblem, fit: FitResult[CCMParameters, Statistics]
     ) -> None:
-        found, self.query_initiation_ = fit.parameters, None
-        if isinstance(found.initiation, np.ndarray):
-            self.query_initiation_ = found.initiation
+        parameters, self.query_initiation_ = fit.parameters, None
+        if isinstance(parameters.initiation, np.ndarray):
+            self.query_initiation_ = parameters.initiation
         else:
-            self.initiation_ = float(found.initiation)
-        self.theta_, self.alpha_ = found.theta, found.alpha
-        self.outcome_rates_ = None if problem.outcomes is None else found.rates
-        # Relevance is tried at every examination, and again at every click.
+            self.initiation_ = float(parameters.initiation)
+        self.theta_, self.alpha_ = parameters.theta, parameters.alpha
+        self.outcome_rates_ = None if problem.outcomes is None else parameters.rates
+        # Every examination is a trial of the relevance, and every click is another one.
         self.exposure_ = fit.statistics.pairs["examinations"] + problem.clicks
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        found = self._pairs.find(batch)
-        theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
-        passed, irrelevant, relevant = (float(alpha) for alpha in self.alpha_)
-        onward = irrelevant * (1 - theta) + relevant * theta
-        initiation = rate_of_sessions(self.query_initiation_, self.initiation_, found.query)
-        return cascade_pages(batch, theta, onward, initiation=initiation, skipped=passed)
+        lookup = self._pairs.find(batch)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, lookup, text)
+        skip_alpha, irrelevant_alpha, relevant_alpha = (float(alpha) for alpha in self.alpha_)
+        onward = irrelevant_alpha * (1 - theta) + relevant_alpha * theta
+        initiation = rate_of_sessions(self.query_initiation_, self.initiation_, lookup.query)
+        return cascade_pages(batch, theta, onward, initiation=initiation, skipped=skip_alpha)
 
 
 def e_step(parameters: CCMParameters, block: CascadeBlock) -> Statistics:
     """Expected examinations and relevant clicks [pair], moves [2, 3], and the log-likelihood.
 
-    What is observed is added up per pair, the tails per session. Moves are how often users went
-    on, and how often they could, with each α. Per query: sessions whose list was examined.
+    Observed events are summed per pair, tails per session. Moves count, for each α, how often users
+    continued and how often they could have. Also returned: sessions whose list was examined
+    [query].
     """
     sessions, alpha = block.sessions, parameters.alpha
     theta = parameters.theta[sessions.pairs]
@@ -280,20 +281,20 @@ def _observed_terms(
     examinations: Float64, clicks: Float64, last_clicks: Float64, theta: Float64, alpha: Float64,
     relevant: Float64, moves: Float64,
 ) -> float:  # fmt: skip
-    """Add what is observed down to the last clicks, and return its log-probability."""
+    """Add the events observed down to the last clicks, and return their log-probability."""
     total = all_skips = 0.0
     for p in range(len(examinations)):
         if examinations[p] > 0.0:
             skips = examinations[p] - clicks[p]
             total += clicks[p] * np.log(theta[p]) + skips * np.log(1.0 - theta[p])
             all_skips += skips
-        followed = clicks[p] - last_clicks[p]
-        if followed > 0.0:
+        n_followed = clicks[p] - last_clicks[p]
+        if n_followed > 0.0:
             go = alpha[1] * (1.0 - theta[p]) + alpha[2] * theta[p]
-            expected = followed * alpha[2] * theta[p] / go
-            total += followed * np.log(go)
+            expected = n_followed * alpha[2] * theta[p] / go
+            total += n_followed * np.log(go)
             relevant[p] += expected
-            moves[:, 1] += followed - expected
+            moves[:, 1] += n_followed - expected
             moves[:, 2] += expected
     moves[:, 0] += all_skips
     return float(total + all_skips * np.log(alpha[0]))
@@ -306,7 +307,7 @@ def _tail_expectations(
     examinations: Float64, relevant: Float64, moves: Float64, outcomes: Float64,
     initiated: Float64,
 ) -> float:  # fmt: skip
-    """Add what is expected of the last clicks and of all below them, and return log P(tails)."""
+    """Add the expectations at the last clicks and below them, and return log P(tails)."""
     total = 0.0
     tail = np.empty(longest + 1)
     on = alpha[0]
@@ -315,7 +316,7 @@ def _tail_expectations(
         query = pair_query[ads[0]]
         start = initiation[query]
         no_click = no_click_tail(ads, theta, on, end, tail)
-        examined = weight[s]
+        examination = weight[s]
         if end > 0:
             last = ads[end - 1]
             # P(no further click) when the ad is irrelevant, and when it is relevant.
@@ -329,28 +330,28 @@ def _tail_expectations(
             if len(outcome) > 0:
                 outcomes[0, outcome[s]] += weight[s] * (1.0 - expected)
                 outcomes[1, outcome[s]] += weight[s] * expected
-            went = alpha[1] * no_click / stops[0], alpha[2] * no_click / stops[1]
+            onward = alpha[1] * no_click / stops[0], alpha[2] * no_click / stops[1]
             relevant[last] += weight[s] * expected
-            if end < len(ads):  # below the page there is nothing to go on to
-                moves[0, 1] += weight[s] * (1.0 - expected) * went[0]
+            if end < len(ads):  # after a click on the last ad there is nothing to continue to
+                moves[0, 1] += weight[s] * (1.0 - expected) * onward[0]
                 moves[1, 1] += weight[s] * (1.0 - expected)
-                moves[0, 2] += weight[s] * expected * went[1]
+                moves[0, 2] += weight[s] * expected * onward[1]
                 moves[1, 2] += weight[s] * expected
-            examined *= (1.0 - expected) * went[0] + expected * went[1]
+            examination *= (1.0 - expected) * onward[0] + expected * onward[1]
             no_click = both
             initiated[query] += weight[s]
             total += weight[s] * np.log(start)
         else:
             go = start * no_click
             no_click = max(1.0 - start + go, SMALLEST_PROBABILITY)
-            examined *= go / no_click
-            initiated[query] += examined
+            examination *= go / no_click
+            initiated[query] += examination
         total += weight[s] * np.log(no_click)
         for i in range(end, len(ads)):
-            examinations[ads[i]] += examined
-            went_on = examined * on * tail[i + 1] / (1.0 - on + on * tail[i + 1])
+            examinations[ads[i]] += examination
+            next_examination = examination * on * tail[i + 1] / (1.0 - on + on * tail[i + 1])
             if i + 1 < len(ads):
-                moves[0, 0] += went_on
-                moves[1, 0] += examined
-            examined = went_on
+                moves[0, 0] += next_examination
+                moves[1, 0] += examination
+            examination = next_examination
     return total

@@ -31,39 +31,39 @@ from reclick.text.similarity import AdSimilarity
 from reclick.text.word_rates import TextIndex
 
 logger = logging.getLogger("reclick")
-MEMORY = 10  # steps that L-BFGS remembers
-LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
+MEMORY = 10  # number of past steps that L-BFGS uses
+LEAST_GAIN = 1e-4  # of a step, as a share of the gain predicted by the slope
 MOST_HALVINGS = 40
 
 
 class CRFParameters(NamedTuple):
-    """What is estimated. All have Gaussian priors: v around the mean log-odds, others around 0."""
+    """The parameters. All have Gaussian priors: v around the mean log-odds, the others around 0."""
 
-    appeal: Float64  # a [pair] log-odds, beside those of the position
+    appeal: Float64  # a [pair] log-odds, in addition to those of the position
     position: Float64  # v [position]
     pairs: Float64  # W [upper position, lower position]; 0 elsewhere
     similarity: Float64  # κ [1]
 
     def flatten(self) -> Float64:
-        """All as one vector."""
-        return np.concatenate([each.ravel() for each in self])
+        """Return all parameters as one vector."""
+        return np.concatenate([values.ravel() for values in self])
 
     def unflatten(self, vector: Float64) -> CRFParameters:
-        """A vector in the shape of these."""
-        ends = np.cumsum([each.size for each in self])[:-1]
+        """Split a vector into arrays of the shapes of these parameters."""
+        ends = np.cumsum([values.size for values in self])[:-1]
         parts = np.split(vector, ends)
         return CRFParameters(*(x.reshape(y.shape) for x, y in zip(parts, self, strict=True)))
 
 
 class CRFBlock(NamedTuple):
-    """The distinct pages of a block, and what was clicked on them."""
+    """The distinct pages of a block, and the sums of the clicks on them."""
 
     first_pair: int
     n_pairs: int
     pair: Int32  # [impression of a page]
     page: Int64  # [page + 1]
     weight: Float64  # [page] sessions
-    similarity: Float64  # squares, page after page
+    similarity: Float64  # [page, upper, lower] one square matrix after another, flat
     clicks: Float64  # [pair]
     by_position: Float64  # [position] clicks
     by_pairs: Float64  # [upper, lower] clicks on both
@@ -75,12 +75,12 @@ class CRF(ClickModel):
 
     v_i is the effect of position i, W_ij that of two positions clicked together, and s_ij the
     similarity of two ads: the Jaccard index of their words, where there is text. With κ > 0 a
-    click on one of two similar ads makes a click on the other less likely. Clicks are made from the
+    click on one of two similar ads makes a click on the other less likely. Users click from the
     top down. Probabilities are exact, as sums over all 2^n sets of up to 12 ads.
 
     All parameters have Gaussian priors, and the posterior is concave, so L-BFGS finds the only
-    maximum; slopes are observed minus expected clicks. θ(q, d) is reported as P(click) of an ad
-    alone on a page.
+    maximum. The gradient is observed minus expected clicks. θ(q, d) is reported as P(click) of an
+    ad alone on a page.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [1, 2], [1]]}
     >>> model = CRF().fit(log)
@@ -147,7 +147,7 @@ class CRF(ClickModel):
     def _maximise(
         self, start: CRFParameters, blocks: Sequence[CRFBlock], sessions: float, *, similar: bool
     ) -> FitResult[CRFParameters, Statistics]:
-        """The parameters of highest posterior density."""
+        """Find the parameters of highest posterior density."""
         precision = CRFParameters(
             np.full(start.appeal.shape, self.pair_precision),
             np.full(start.position.shape, self.position_precision),
@@ -157,17 +157,17 @@ class CRF(ClickModel):
         centre = start.flatten()
 
         def evaluate(vector: Float64) -> tuple[float, Float64, Statistics]:
-            found = self._engine.reduce(e_step, start.unflatten(vector), blocks)
-            totals = found.totals
+            statistics = self._engine.reduce(e_step, start.unflatten(vector), blocks)
+            totals = statistics.totals
             slope = CRFParameters(
-                found.pairs["appeal"],
+                statistics.pairs["appeal"],
                 totals["position"],
                 totals["pairs"],
                 totals["similarity"] if similar else np.zeros(1),
             ).flatten()
-            away = vector - centre
-            value = found.log_likelihood - 0.5 * float(precision @ away**2)
-            return value, slope - precision * away, found
+            deviation = vector - centre
+            value = statistics.log_likelihood - 0.5 * float(precision @ deviation**2)
+            return value, slope - precision * deviation, statistics
 
         return ascend(
             start, evaluate, sessions, self.max_iterations, self.tolerance, quiet=self._is_pilot
@@ -175,7 +175,7 @@ class CRF(ClickModel):
 
     @property
     def appeal_(self) -> Float64:
-        """The log-odds a of each pair, beside those of the position [pair]."""
+        """The log-odds a of each pair, in addition to those of the position [pair]."""
         return np.asarray(_log_odds(self.theta_) - self.position_[0])
 
     def _page_distribution(
@@ -185,25 +185,26 @@ class CRF(ClickModel):
         appeal = self._pairs.take_or(self.appeal_, self._pairs.find(batch).row, 0.0)
         longest = int(np.diff(batch.page).max(initial=1))
         position, pairs = extend_positions(self.position_, self.position_pairs_, longest)
-        known = text if self.similarity is not None else None
-        similarity = AdSimilarity.of(batch.ads, known)
-        kappa = self.kappa_ if known is not None else 0.0
+        similarity_text = text if self.similarity is not None else None
+        similarity = AdSimilarity.of(batch.ads, similarity_text)
+        kappa = self.kappa_ if similarity_text is not None else 0.0
 
         def pages(start: int, end: int) -> CRFPages:
             first, last = batch.page[start], batch.page[end]
             starts = batch.page[start : end + 1] - first
-            like = similarity.of_pages(batch.ad[first:last], starts)
+            ad_similarity = similarity.of_pages(batch.ad[first:last], starts)
             squares = starts_from_sizes(np.diff(starts) ** 2)
-            return CRFPages(appeal[first:last], position, pairs, kappa, like, starts, squares)
+            parameters = appeal[first:last], position, pairs, kappa
+            return CRFPages(*parameters, ad_similarity, starts, squares)
 
         return pages
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
         """Betas by Laplace's approximation of the log-odds."""
-        known = asked.row >= 0
+        is_known = pairs.row >= 0
         mean = float(_logistic(self.position_[:1])[0])
-        theta = np.where(known, self._pairs.take_or(self.theta_, asked.row, mean), mean)
-        information = self._pairs.take_or(self.information_, asked.row, self.pair_precision)
+        theta = np.where(is_known, self._pairs.take_or(self.theta_, pairs.row, mean), mean)
+        information = self._pairs.take_or(self.information_, pairs.row, self.pair_precision)
         return PairPosteriors(Posterior(theta, theta, information / (theta * (1 - theta))))
 
 
@@ -215,33 +216,34 @@ class CRFPages(EnumeratedPages):
     position: Float64  # [position]
     pairs: Float64  # [upper, lower]
     redundancy: float
-    similarity: Float64  # squares, page after page
+    similarity: Float64  # [page, upper, lower] one square matrix after another, flat
     starts: Int64  # [page + 1]
-    squares: Int64  # [page + 1] where each page's square starts
+    squares: Int64  # [page + 1] where the matrix of each page starts in `similarity`
     top_down: ClassVar[bool] = True
 
     def list_sequences(self, size: int) -> SequenceList:
-        """All sets, from the top down."""
+        """List all sets, each as a sequence from the top down."""
         return falling_sets(size)
 
     def probabilities(self, page: int) -> Float64:
-        """P(each set of clicks)."""
+        """Probability of each set of clicks."""
         first, end = self.starts[page], self.starts[page + 1]
         n = int(end - first)
-        like = self.similarity[self.squares[page] : self.squares[page + 1]].reshape(n, n)
+        similarities = self.similarity[self.squares[page] : self.squares[page + 1]].reshape(n, n)
         field = self.appeal[first:end] + self.position[:n]
         weights = np.empty(1 << n)
-        fill_set_weights(field, self.pairs[:n, :n] - self.redundancy * np.triu(like, 1), weights)
+        coupling = self.pairs[:n, :n] - self.redundancy * np.triu(similarities, 1)
+        fill_set_weights(field, coupling, weights)
         return np.asarray((weights / weights.sum())[set_codes(n)])
 
     def select(self, rows: Int64) -> Self:
-        """The pages `rows`, in this order."""
+        """Select the pages `rows`, in this order."""
         index, starts = run_indices(self.starts, rows)
-        similar, squares = run_indices(self.squares, rows)
+        similarity_index, squares = run_indices(self.squares, rows)
         return replace(
             self,
             appeal=self.appeal[index],
-            similarity=self.similarity[similar],
+            similarity=self.similarity[similarity_index],
             starts=starts,
             squares=squares,
         )
@@ -250,11 +252,11 @@ class CRFPages(EnumeratedPages):
 @cache
 def set_codes(size: int) -> Int64:
     """The sets of `falling_sets` as numbers: bit i is position i + 1."""
-    return np.array([sum(1 << (p - 1) for p in each) for each in falling_sets(size).clicks])
+    return np.array([sum(1 << (p - 1) for p in clicks) for clicks in falling_sets(size).clicks])
 
 
 def extend_positions(position: Float64, pairs: Float64, longest: int) -> tuple[Float64, Float64]:
-    """The effects for pages of some length; positions never shown are as the last one."""
+    """Extend the effects to pages of some length; positions not in the log are as the last one."""
     extra = max(0, longest - len(position))
     return np.pad(position, (0, extra), mode="edge"), np.pad(pairs, ((0, extra), (0, extra)))
 
@@ -262,38 +264,39 @@ def extend_positions(position: Float64, pairs: Float64, longest: int) -> tuple[F
 def summarise_pages(
     block: QueryBlock, *, similarity: AdSimilarity, pair_ad: Int32, longest: int
 ) -> CRFBlock:
-    """The distinct pages of a block, and the sums of its clicks."""
+    """Find the distinct pages of a block, and sum its clicks."""
     size, start = np.diff(block.page), block.page[:-1]
-    padded = np.full((len(block), longest), -1, np.int64)
+    pair_rows = np.full((len(block), longest), -1, np.int64)  # [session, position] −1: no ad
     for j in range(longest):
-        padded[size > j, j] = block.pair[start[size > j] + j]
-    _, first, which = np.unique(padded, axis=0, return_index=True, return_inverse=True)
-    which = which.reshape(-1)
+        pair_rows[size > j, j] = block.pair[start[size > j] + j]
+    _, first, page_code = np.unique(pair_rows, axis=0, return_index=True, return_inverse=True)
+    page_code = page_code.reshape(-1)
     pages = block.select(first)
     clicks, by_position = np.zeros(block.n_pairs), np.zeros(longest)
-    by_pairs, like = np.zeros((longest, longest)), np.zeros(1)
+    by_pairs, by_similarity = np.zeros((longest, longest)), np.zeros(1)
     squares = similarity.of_pages(pair_ad[block.pairs][pages.pair], pages.page)
     _add_clicks(
-        block.pair, block.page, block.click, block.clicks, block.weight, which.astype(np.int64),
-        starts_from_sizes(np.diff(pages.page) ** 2), squares, clicks, by_position, by_pairs, like,
+        block.pair, block.page, block.click, block.clicks, block.weight,
+        page_code.astype(np.int64), starts_from_sizes(np.diff(pages.page) ** 2), squares, clicks,
+        by_position, by_pairs, by_similarity,
     )  # fmt: skip
     return CRFBlock(
         block.first_pair, block.n_pairs, pages.pair, pages.page,
-        np.bincount(which, block.weight, len(first)).astype(np.float64), squares,
-        clicks, by_position, by_pairs, float(like[0]),
+        np.bincount(page_code, block.weight, len(first)).astype(np.float64), squares,
+        clicks, by_position, by_pairs, float(by_similarity[0]),
     )  # fmt: skip
 
 
 def e_step(parameters: CRFParameters, block: CRFBlock) -> Statistics:
-    """The log-likelihood, and its slopes: observed minus expected clicks; and their variances."""
+    """The log-likelihood, its gradient (observed − expected clicks), and variances of clicks."""
     rows = slice(block.first_pair, block.first_pair + block.n_pairs)
     appeal, kappa = parameters.appeal[rows], float(parameters.similarity[0])
     expected, variance = np.zeros((2, block.n_pairs))
     by_position, by_pairs = np.zeros(len(parameters.position)), np.zeros(parameters.pairs.shape)
-    like = np.zeros(1)
+    by_similarity = np.zeros(1)
     log_normaliser = _expect_pages(
         block.pair, block.page, block.weight, block.similarity, appeal, parameters.position,
-        parameters.pairs, kappa, expected, variance, by_position, by_pairs, like,
+        parameters.pairs, kappa, expected, variance, by_position, by_pairs, by_similarity,
     )  # fmt: skip
     observed = (
         block.clicks @ appeal
@@ -304,19 +307,19 @@ def e_step(parameters: CRFParameters, block: CRFBlock) -> Statistics:
     totals = {
         "position": block.by_position - by_position,
         "pairs": block.by_pairs - by_pairs,
-        "similarity": like - block.by_similarity,
+        "similarity": by_similarity - block.by_similarity,
     }
     pairs = PairSums.of(block.first_pair, appeal=block.clicks - expected, variance=variance)
     return Statistics(float(observed) - log_normaliser, totals, pairs)
 
 
 def _logistic(value: Float64) -> Float64:
-    chance = np.exp(-np.logaddexp(0.0, -value))  # which does not overflow
-    return np.clip(chance, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
+    probability = np.exp(-np.logaddexp(0.0, -value))  # does not overflow
+    return np.clip(probability, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
 
 
-def _log_odds(chance: Float64) -> Float64:
-    return np.log(chance) - np.log1p(-chance)
+def _log_odds(probability: Float64) -> Float64:
+    return np.log(probability) - np.log1p(-probability)
 
 
 def ascend(
@@ -328,55 +331,56 @@ def ascend(
     *,
     quiet: bool = False,
 ) -> FitResult[CRFParameters, Statistics]:
-    """L-BFGS on a concave objective, until a step gains less than `tolerance` per session."""
+    """Run L-BFGS on a concave objective, until a step gains less than `tolerance` per session."""
     point = start.flatten()
-    value, slope, found = evaluate(point)
+    value, slope, statistics = evaluate(point)
     objective, history = [value], list[tuple[Float64, Float64]]()
     converged, gain = False, np.inf
     while len(objective) < max_iterations and not converged:
         if not quiet:
             report_progress("iterations", len(objective))
         step = _direction(slope, history)
-        promised, length = float(step @ slope), 1.0 if history else 1 / (1 + np.abs(slope).max())
+        predicted_gain = float(step @ slope)
+        length = 1.0 if history else 1 / (1 + np.abs(slope).max())
         for _ in range(MOST_HALVINGS):
             ahead = point + length * step
-            new_value, new_slope, new_found = evaluate(ahead)
-            if new_value >= value + LEAST_GAIN * length * promised:
+            new_value, new_slope, new_statistics = evaluate(ahead)
+            if new_value >= value + LEAST_GAIN * length * predicted_gain:
                 break
             length /= 2
-        else:  # no step gains anything that rounding would not hide
+        else:  # the gain of every step is below the rounding error
             converged, gain = True, 0.0
             objective.append(value)
             break
         history = [*history[1 - MEMORY :], (ahead - point, slope - new_slope)]
         gain = (new_value - value) / max(sessions, 1.0)
-        point, value, slope, found = ahead, new_value, new_slope, new_found
+        point, value, slope, statistics = ahead, new_value, new_slope, new_statistics
         objective.append(value)
         converged = gain < tolerance and tolerance > 0
     count = len(objective)
     if not quiet:
         report_progress("iterations", count)
-    verdict = f"converged after {count} iterations, gain {gain:.1e} < {tolerance:g}"
+    message = f"converged after {count} iterations, gain {gain:.1e} < {tolerance:g}"
     if not converged:
-        verdict = (
+        message = (
             f"stopped after {count} iterations, gain {gain:.1e} > {tolerance:g}: not converged"
         )
-        logger.warning("%s", verdict)
-    return FitResult(start.unflatten(point), found, tuple(objective), converged, verdict)
+        logger.warning("%s", message)
+    return FitResult(start.unflatten(point), statistics, tuple(objective), converged, message)
 
 
 def _direction(slope: Float64, history: Sequence[tuple[Float64, Float64]]) -> Float64:
-    """The inverse curvature of the last steps times the slope: the two loops of L-BFGS."""
+    """Multiply the slope by the inverse curvature of the last steps: the two loops of L-BFGS."""
     step, shares = slope.copy(), list[float]()
-    for moved, bent in reversed(history):
-        share = float(moved @ step) / float(moved @ bent)
-        step -= share * bent
+    for move, slope_drop in reversed(history):
+        share = float(move @ step) / float(move @ slope_drop)
+        step -= share * slope_drop
         shares.append(share)
     if history:
-        moved, bent = history[-1]
-        step *= float(moved @ bent) / float(bent @ bent)
-    for (moved, bent), share in zip(history, reversed(shares), strict=True):
-        step += moved * (share - float(bent @ step) / float(moved @ bent))
+        move, slope_drop = history[-1]
+        step *= float(move @ slope_drop) / float(slope_drop @ slope_drop)
+    for (move, slope_drop), share in zip(history, reversed(shares), strict=True):
+        step += move * (share - float(slope_drop @ step) / float(move @ slope_drop))
     return step
 
 
@@ -384,11 +388,11 @@ def _direction(slope: Float64, history: Sequence[tuple[Float64, Float64]]) -> Fl
 def fill_set_weights(field: Float64, coupling: Float64, weights: Float64) -> float:
     """Fill weights[set] with exp(log-odds of the set − the highest), and return the highest.
 
-    Bit i of a set is position i. Of coupling only what is above the diagonal is read.
+    Bit i of a set is position i. Only the part of `coupling` above the diagonal is read.
     """
     n = len(field)
     weights[0] = highest = 0.0
-    for i in range(n):  # sets whose lowest position is i: first what i adds to each set above it
+    for i in range(n):  # sets whose lowest position is i: first what i adds to each set above i
         size = 1 << i
         weights[size] = field[i]
         for j in range(i):
@@ -397,14 +401,14 @@ def fill_set_weights(field: Float64, coupling: Float64, weights: Float64) -> flo
         for rest in range(size):
             weights[size | rest] += weights[rest]
             highest = max(highest, weights[size | rest])
-    for chosen in range(1 << n):
-        weights[chosen] = np.exp(weights[chosen] - highest)
+    for code in range(1 << n):
+        weights[code] = np.exp(weights[code] - highest)
     return highest
 
 
 @subkernel
 def _sum_supersets(weights: Float64, n: int) -> None:
-    """Replace the weight of every set by the sum over the sets that hold it."""
+    """Replace the weight of every set by the sum over the sets that contain it."""
     for i in range(n):
         step = 1 << i
         for start in range(0, 1 << n, 2 * step):
@@ -416,9 +420,9 @@ def _sum_supersets(weights: Float64, n: int) -> None:
 def _expect_pages(
     pair: Int32, page: Int64, weight: Float64, similarity: Float64, appeal: Float64,
     position: Float64, interaction: Float64, kappa: float, expected: Float64, variance: Float64,
-    by_position: Float64, by_pairs: Float64, like: Float64,
+    by_position: Float64, by_pairs: Float64, by_similarity: Float64,
 ) -> float:  # fmt: skip
-    """Add what is expected of every page, and return Σ weight · log Z."""
+    """Add the expected clicks of every page, and return Σ weight · log Z."""
     longest = len(position)
     field, coupling = np.empty(longest), np.empty((longest, longest))
     weights = np.empty(1 << longest)
@@ -434,32 +438,33 @@ def _expect_pages(
         normaliser = weights[0]
         total += weight[s] * (highest + np.log(normaliser))
         for i in range(n):
-            chance = weights[1 << i] / normaliser
-            expected[pair[first + i]] += weight[s] * chance
-            variance[pair[first + i]] += weight[s] * chance * (1.0 - chance)
-            by_position[i] += weight[s] * chance
+            probability = weights[1 << i] / normaliser
+            expected[pair[first + i]] += weight[s] * probability
+            variance[pair[first + i]] += weight[s] * probability * (1.0 - probability)
+            by_position[i] += weight[s] * probability
             for j in range(i):
                 share = weight[s] * weights[1 << i | 1 << j] / normaliser
                 by_pairs[j, i] += share
-                like[0] += share * similarity[square + j * n + i]
+                by_similarity[0] += share * similarity[square + j * n + i]
         square += n * n
     return total
 
 
 @kernel
 def _add_clicks(
-    pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, which: Int64,
-    squares: Int64, similarity: Float64, clicked: Float64, by_position: Float64,
-    by_pairs: Float64, like: Float64,
+    pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, page_code: Int64,
+    squares: Int64, similarity: Float64, by_pair: Float64, by_position: Float64,
+    by_pairs: Float64, by_similarity: Float64,
 ) -> None:  # fmt: skip
-    """Add up the clicks of every session: by pair, by position, by two positions, by similarity."""
+    """Add the clicks of every session: by pair, by position, by two positions, by similarity."""
     for s in range(len(weight)):
         n = page[s + 1] - page[s]
         for c in range(clicks[s], clicks[s + 1]):
             i = click[c] - 1
-            clicked[pair[page[s] + i]] += weight[s]
+            by_pair[pair[page[s] + i]] += weight[s]
             by_position[i] += weight[s]
             for d in range(clicks[s], c):
                 upper, lower = min(i, click[d] - 1), max(i, click[d] - 1)
                 by_pairs[upper, lower] += weight[s]
-                like[0] += weight[s] * similarity[squares[which[s]] + upper * n + lower]
+                at = squares[page_code[s]] + upper * n + lower
+                by_similarity[0] += weight[s] * similarity[at]

@@ -51,12 +51,12 @@ from reclick.text.word_rates import TextIndex
 
 PAIR_STATISTICS = ("examinations", "satisfied")
 QUERY_STATISTICS = ("initiated", "continued", "continuable")
-# What "cv" chooses among, and what it takes when all sessions are alike.
+# The values among which "cv" chooses, and its value if cross-validation is not possible.
 CONTINUATIONS = (
     *(0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99, 1.0),
 )
 DEFAULT_CONTINUATION = 0.9
-CV_SESSIONS = 200_000  # distinct ones that "cv" is run on; of more, whole queries are drawn
+CV_SESSIONS = 200_000  # distinct sessions for "cv"; from a larger log, whole queries are drawn
 
 
 class DBNParameters(NamedTuple):
@@ -70,13 +70,13 @@ class DBNParameters(NamedTuple):
     initiation: Float64 | float = 1.0  # μ [query]
 
     def for_block(self, rows: BlockRows) -> Any:
-        """What the step of a block needs."""
+        """Return the parameters that the E-step of a block needs."""
         return cut_rows(self, rows, ("theta", "rho"), ("continuation", "initiation"))
 
 
 @dataclass(frozen=True)
 class DBNProblem(EMProblem[DBNParameters]):
-    """The parameters of highest posterior density."""
+    """Maximises the posterior density of the parameters."""
 
     blocks: Sequence[CascadeBlock]
     prior: BetaPrior  # of θ [pair]
@@ -95,16 +95,16 @@ class DBNProblem(EMProblem[DBNParameters]):
 
     @property
     def e_step(self) -> Callable[[DBNParameters, CascadeBlock], Statistics]:
-        """Of a block of sessions."""
+        """The E-step of a block of sessions."""
         return e_step
 
     @cached_property
-    def _clicked(self) -> Int64:
-        """The pairs with clicks: elsewhere ρ stays at its prior mean."""
+    def _clicked_pairs(self) -> Int64:
+        """The rows of the pairs with clicks; for other pairs ρ stays at its prior mean."""
         return np.flatnonzero(self.clicks)
 
     def start(self, last: DBNParameters | None) -> DBNParameters:
-        """The prior means, or where another EM ended; rates per query start at that of all."""
+        """Start at the prior means, or where another EM ended; rates per query at the overall."""
         now = last
         if now is None:
             rho = np.full(len(self.prior.mean), self.satisfaction[0])
@@ -120,7 +120,7 @@ class DBNProblem(EMProblem[DBNParameters]):
         return now
 
     def m_step(self, now: DBNParameters, statistics: Statistics) -> DBNParameters:
-        """θ and ρ of each pair, μ and λ of each query or of all, and the rates of outcomes."""
+        """Update θ and ρ of each pair, μ and λ (per query or overall), and the outcome rates."""
         examinations, satisfied = (statistics.pairs[name] for name in PAIR_STATISTICS)
         theta = posterior_mean(self.clicks, examinations, *self.prior)
         rho = self._estimate_satisfaction(satisfied)
@@ -131,37 +131,37 @@ class DBNProblem(EMProblem[DBNParameters]):
         return now._replace(rates=self.outcomes.estimate(statistics.totals["outcomes"]))
 
     def _estimate_satisfaction(self, satisfied: Float64) -> Float64:
-        """ρ of each pair from its satisfied clicks, or one for all pairs [pair]."""
-        clicked, (mean, strength) = self._clicked, self.satisfaction
+        """Estimate ρ of each pair from its satisfied clicks, or one for all pairs [pair]."""
+        rows, (mean, strength) = self._clicked_pairs, self.satisfaction
         if self.one_satisfaction:
             total = posterior_mean(satisfied.sum(), self.clicks.sum(), mean, strength)
             return np.full(len(self.clicks), float(total))
         rho = np.full(len(self.clicks), mean)
-        rho[clicked] = posterior_mean(satisfied[clicked], self.clicks[clicked], mean, strength)
+        rho[rows] = posterior_mean(satisfied[rows], self.clicks[rows], mean, strength)
         return rho
 
     def _estimate_browsing(self, now: DBNParameters, statistics: Statistics) -> DBNParameters:
-        """The M-step of μ and λ, where they are estimated."""
+        """Update μ and λ, where they are estimated."""
         initiated, continued, continuable = (statistics.pairs[name] for name in QUERY_STATISTICS)
         totals = statistics.totals["moves"].tolist()
         if self.initiation_prior is not None:
-            found = RateCounts(initiated, self.n_sessions, totals[0], self.sessions)
-            rate = estimate_rate(now.initiation, found, *self.initiation_prior)
+            counts = RateCounts(initiated, self.n_sessions, totals[0], self.sessions)
+            rate = estimate_rate(now.initiation, counts, *self.initiation_prior)
             now = now._replace(initiation=rate)
         if self.continuation_prior is not None:
-            found = RateCounts(continued, continuable, totals[1], totals[2])
-            rate = estimate_rate(now.continuation, found, *self.continuation_prior)
+            counts = RateCounts(continued, continuable, totals[1], totals[2])
+            rate = estimate_rate(now.continuation, counts, *self.continuation_prior)
             now = now._replace(continuation=rate)
         return now
 
     def log_prior(self, now: DBNParameters) -> float:
-        """Of μ and λ, where they are one for all queries, and of the rates of outcomes."""
+        """Log prior of the rates of outcomes, and of μ and λ if they are common to all queries."""
         value = self._log_browsing_prior(now, by_query=False)
         return value if self.outcomes is None else value + self.outcomes.log_prior(now.rates)
 
     def log_row_prior(self, now: DBNParameters) -> float:
-        """Of θ, ρ, and a μ and a λ per query."""
-        rho = now.rho[:1] if self.one_satisfaction else now.rho[self._clicked]
+        """Log prior of θ and ρ, and of μ and λ per query."""
+        rho = now.rho[:1] if self.one_satisfaction else now.rho[self._clicked_pairs]
         satisfaction = log_beta(rho, *self.satisfaction)
         value = log_beta(now.theta, *self.prior) + satisfaction
         return value + self._log_browsing_prior(now, by_query=True)
@@ -293,11 +293,11 @@ class DBN(ClickModel):
         return self.stages if per_query else self.stages[:1]
 
     def _sample_size(self) -> int:
-        chosen = self.continuation == "cv" or self.satisfaction_prior == "auto"
-        return CV_SESSIONS if chosen else 0
+        needs_sample = self.continuation == "cv" or self.satisfaction_prior == "auto"
+        return CV_SESSIONS if needs_sample else 0
 
     def _choose_settings(self, sample: GroupedSessions | None, history: Counts) -> None:
-        """Set the mean satisfaction and the continuation, which are given or chosen."""
+        """Set the mean satisfaction and the continuation, from the settings or the sample."""
         mean, self.cv_ = self.satisfaction_prior, None
         self.satisfaction_ = (
             mean_satisfaction(history, self.outcome_weight)
@@ -351,22 +351,22 @@ class DBN(ClickModel):
     def _set_fit(
         self, stage: str, problem: DBNProblem, fit: FitResult[DBNParameters, Statistics]
     ) -> None:
-        found = fit.parameters
+        parameters = fit.parameters
         self.query_initiation_ = self.query_continuation_ = None
-        if isinstance(found.initiation, np.ndarray):
-            self.query_initiation_ = found.initiation
+        if isinstance(parameters.initiation, np.ndarray):
+            self.query_initiation_ = parameters.initiation
         elif not self._is_pilot:
-            self.initiation_ = float(found.initiation)
-        if isinstance(found.continuation, np.ndarray):
-            self.query_continuation_ = found.continuation
+            self.initiation_ = float(parameters.initiation)
+        if isinstance(parameters.continuation, np.ndarray):
+            self.query_continuation_ = parameters.continuation
         elif stage == self.stages[0] and not self._is_pilot:
-            self.continuation_ = float(found.continuation)
-        self.theta_, self.rho_ = found.theta, found.rho
-        self.outcome_rates_ = None if problem.outcomes is None else found.rates
+            self.continuation_ = float(parameters.continuation)
+        self.theta_, self.rho_ = parameters.theta, parameters.rho
+        self.outcome_rates_ = None if problem.outcomes is None else parameters.rates
         self.exposure_ = fit.statistics.pairs["examinations"]
 
     def _fit_satisfaction(self, sessions: GroupedSessions, history: Counts) -> float:
-        """The ρ of highest posterior density, if all pairs had the same."""
+        """Estimate one ρ for all pairs: that of highest posterior density."""
         n_pairs = len(sessions.counts.impressions)
         prior = BetaPrior.constant(self.prior_mean_, self._overall_strength, n_pairs)
         data = CascadeData(sessions, cascade_blocks(sessions, self._engine))
@@ -381,9 +381,9 @@ class DBN(ClickModel):
         return float(fit.parameters.rho[0])
 
     def _cross_validate(self, sessions: GroupedSessions, history: Counts) -> Float64 | None:
-        """Held-out log-probability per session of each λ [λ, 2], where there are two folds.
+        """Return the held-out log-probability per session of each λ [λ, 2]; None without two folds.
 
-        Within a fold each λ starts where the one before it ended.
+        Within a fold, the fit of each λ starts where the fit of the previous one ended.
         """
         folds = folds_of_click_sets(sessions, self.folds, self.seed)
         if len(folds) < 2:
@@ -391,10 +391,10 @@ class DBN(ClickModel):
         limits = {"max_iterations": self.max_iterations, "tolerance": self.tolerance}
         n_pairs = len(sessions.counts.impressions)
         prior = BetaPrior.constant(self.prior_mean_, self._overall_strength, n_pairs)
-        data = [CascadeData(each.train, cascade_blocks(each.train, self._engine)) for each in folds]
-        problems = [self._make_problem(self.stages[0], each, prior, history) for each in data]
-        tests = [as_cascade_block(each.test.whole) for each in folds]
-        weights = [each.test.weight.sum(keepdims=True) for each in folds]
+        data = [CascadeData(fold.train, cascade_blocks(fold.train, self._engine)) for fold in folds]
+        problems = [self._make_problem(self.stages[0], train, prior, history) for train in data]
+        tests = [as_cascade_block(fold.test.whole) for fold in folds]
+        weights = [fold.test.weight.sum(keepdims=True) for fold in folds]
 
         def fit(fold: int, continuation: float, start: DBNParameters) -> DBNParameters:
             now = start._replace(continuation=continuation)
@@ -404,22 +404,22 @@ class DBN(ClickModel):
             return np.asarray(e_step(fitted, tests[fold]).log_likelihood / weights[fold])
 
         search = Search[float, DBNParameters](fit, score, weights)
-        starts = [each.start(None) for each in problems]
+        starts = [problem.start(None) for problem in problems]
         trials = search.follow(CONTINUATIONS[::-1], starts)
         return np.array([(trial.hyper, trial.mean) for trial in trials[::-1]])
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        found = self._pairs.find(batch)
-        theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
-        rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
-        on = rate_of_sessions(self.query_continuation_, self.continuation_, found.query)
+        lookup = self._pairs.find(batch)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, lookup, text)
+        rho = self._pairs.take_or(self.rho_, lookup.row, self.satisfaction_)
+        on = rate_of_sessions(self.query_continuation_, self.continuation_, lookup.query)
         return cascade_pages(
             batch,
             theta,
             1 - rho,
-            initiation=rate_of_sessions(self.query_initiation_, self.initiation_, found.query),
+            initiation=rate_of_sessions(self.query_initiation_, self.initiation_, lookup.query),
             clicked=on,
             skipped=on,
             satisfaction=rho,
@@ -429,8 +429,8 @@ class DBN(ClickModel):
 def e_step(parameters: DBNParameters, block: CascadeBlock) -> Statistics:
     """Expected examinations and satisfied clicks [pair], moves [query], and the log-likelihood.
 
-    What is observed is added up per pair, the tails per session. Per query: sessions whose list
-    was examined, continuations, and chances to continue.
+    Observed events are summed per pair, tails per session. Moves [query] are sessions whose list
+    was examined, continuations, and opportunities to continue.
     """
     sessions = block.sessions
     theta, rho = parameters.theta[sessions.pairs], parameters.rho[sessions.pairs]
@@ -446,8 +446,8 @@ def e_step(parameters: DBNParameters, block: CascadeBlock) -> Statistics:
     )  # fmt: skip
     observed = _observed_terms(*block.observed, sessions.pair_query, theta, rho, on, moves)
     pairs = PairSums.of(sessions.first_pair, examinations=examinations, satisfied=satisfied)
-    of_queries = dict(zip(QUERY_STATISTICS, moves, strict=True))
-    pairs += PairSums.of(sessions.first_query, **of_queries)
+    query_sums = dict(zip(QUERY_STATISTICS, moves, strict=True))
+    pairs += PairSums.of(sessions.first_query, **query_sums)
     totals = {"outcomes": outcomes, "moves": moves.sum(axis=1)}
     return Statistics(tails + observed, totals, pairs)
 
@@ -463,19 +463,19 @@ def _observed_terms(
     on: Float64,
     moves: Float64,
 ) -> float:
-    """Log-probability of everything down to the last clicks: clicks, skips, and going on.
+    """Add the observed moves, and return the log-probability of all events down to the last clicks.
 
-    Add the moves that are observed.
+    These events are clicks, skips and continuations.
     """
     total = 0.0
     for p in range(len(examinations)):
         if examinations[p] > 0.0:
             skips = examinations[p] - clicks[p]
             total += clicks[p] * np.log(theta[p]) + skips * np.log(1.0 - theta[p])
-            went_on = examinations[p] - last_clicks[p]
-            total += went_on * np.log(on[query[p]])
-            moves[1, query[p]] += went_on
-            moves[2, query[p]] += went_on
+            n_onward = examinations[p] - last_clicks[p]
+            total += n_onward * np.log(on[query[p]])
+            moves[1, query[p]] += n_onward
+            moves[2, query[p]] += n_onward
         if clicks[p] > last_clicks[p]:
             total += (clicks[p] - last_clicks[p]) * np.log(1.0 - rho[p])
     return float(total)
@@ -498,37 +498,37 @@ def _tail_expectations(
         query = pair_query[ads[0]]
         on, start = continuation[query], initiation[query]
         no_click = no_click_tail(ads, theta, on, end, tail)
-        examined = weight[s]
+        examination = weight[s]
         if end > 0:
             last = ads[end - 1]
-            content, unsatisfied = rho[last], 1.0 - rho[last]
+            p_satisfied, p_unsatisfied = rho[last], 1.0 - rho[last]
             if len(outcome) > 0:
-                content *= likelihood[outcome[s], 1]
-                unsatisfied *= likelihood[outcome[s], 0]
-            go = unsatisfied * on * no_click
-            no_click = content + unsatisfied * (1.0 - on) + go
+                p_satisfied *= likelihood[outcome[s], 1]
+                p_unsatisfied *= likelihood[outcome[s], 0]
+            go = p_unsatisfied * on * no_click
+            no_click = p_satisfied + p_unsatisfied * (1.0 - on) + go
             no_click = max(no_click, SMALLEST_PROBABILITY)
-            satisfied[last] += weight[s] * content / no_click
-            examined *= go / no_click
-            if end < len(ads):  # below the page there is nothing to go on to
-                moves[1, query] += examined
-                moves[2, query] += weight[s] * (1.0 - content / no_click)
+            satisfied[last] += weight[s] * p_satisfied / no_click
+            examination *= go / no_click
+            if end < len(ads):  # after a click on the last ad there is nothing to continue to
+                moves[1, query] += examination
+                moves[2, query] += weight[s] * (1.0 - p_satisfied / no_click)
             moves[0, query] += weight[s]
             total += weight[s] * np.log(start)
             if len(outcome) > 0:
-                outcomes[0, outcome[s]] += weight[s] * (1.0 - content / no_click)
-                outcomes[1, outcome[s]] += weight[s] * content / no_click
+                outcomes[0, outcome[s]] += weight[s] * (1.0 - p_satisfied / no_click)
+                outcomes[1, outcome[s]] += weight[s] * p_satisfied / no_click
         else:
             go = start * no_click
             no_click = max(1.0 - start + go, SMALLEST_PROBABILITY)
-            examined *= go / no_click
-            moves[0, query] += examined
+            examination *= go / no_click
+            moves[0, query] += examination
         total += weight[s] * np.log(no_click)
         for i in range(end, len(ads)):
-            examinations[ads[i]] += examined
-            went_on = examined * on * tail[i + 1] / (1.0 - on + on * tail[i + 1])
+            examinations[ads[i]] += examination
+            next_examination = examination * on * tail[i + 1] / (1.0 - on + on * tail[i + 1])
             if i + 1 < len(ads):
-                moves[1, query] += went_on
-                moves[2, query] += examined
-            examined = went_on
+                moves[1, query] += next_examination
+                moves[2, query] += examination
+            examination = next_examination
     return total

@@ -47,17 +47,18 @@ from reclick.models.kernels.examination_posterior import posterior_quantiles, wi
 from reclick.models.settings import setting
 from reclick.text.word_rates import TextIndex
 
-MOST_COMPONENTS = 4  # that "auto" tries
-LEAST_DIFFERENCE = 0.1  # of the shifts of two components, in log-odds
-# Trials converge closely: more components could otherwise gain by their further iterations alone.
+MOST_COMPONENTS = 4  # the largest number that "auto" tries
+LEAST_DIFFERENCE = 0.1  # between the shifts of two components, in log-odds
+# Trials must converge closely. Else more components could gain only because they iterate longer.
 TRIAL: dict[str, Any] = {"max_iterations": 1000, "tolerance": 1e-6, "quiet": True}
 
 
 class ExaminationModel(ClickModel):
     """P(click) = θ(q, d) · γ(state): attractiveness, and the examination of a state of the page.
 
-    EM over the cells (pair, state), as in reclick.models.kernels.examination_em. Only products θγ
-    can be inferred: the priors fix the scale. Intervals of θ are those of its posterior given γ.
+    EM runs over the cells (pair, state); see reclick.models.kernels.examination_em. Only the
+    products θγ can be inferred; the priors fix the scale. Intervals of θ are those of its posterior
+    given γ.
     """
 
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
@@ -66,7 +67,7 @@ class ExaminationModel(ClickModel):
     table_rows: ClassVar[Mapping[str, str]] = {"cells": "pair"}
     stages: ClassVar[tuple[str, ...]] = ("all",)
     fits_in_buckets: ClassVar[bool] = True
-    browsing: ClassVar[bool] = True  # a state is (closest click above, position), else a position
+    browsing: ClassVar[bool] = True  # states are (closest click above, position), else positions
     overall_strength: ClassVar[float] = 3.0
 
     attractiveness_prior: str | float = setting(
@@ -84,7 +85,7 @@ class ExaminationModel(ClickModel):
         return self._build_cells(data, data.max_ads)
 
     def _build_cells(self, data: GroupedSessions, length: int) -> ExaminationData:
-        """The cells of sessions; `length` is the longest page of the whole log."""
+        """Build the cells of sessions; `length` is the longest page of the whole log."""
         cells = partial(build_cells, length=length, browsing=self.browsing)
         blocks = self._engine.prepare(cells, data.blocks())
         return ExaminationData(data.n_sessions, length, blocks)
@@ -108,7 +109,7 @@ class ExaminationModel(ClickModel):
     def _examination_prior(
         self, length: int, prior: BetaPrior, history: Counts
     ) -> ExaminationPrior:
-        """The prior of θ, and that of γ for pages of up to `length` ads."""
+        """Make the prior of θ, and of γ for pages of up to `length` ads."""
         means = position_means(self.examination_prior, history, length)
         if self.browsing:
             means = browsing_means(means).ravel()
@@ -122,12 +123,12 @@ class ExaminationModel(ClickModel):
     def _clicks_and_exposure(self) -> tuple[Float64, Float64]:
         return self._cells.clicks, self.exposure_
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
         return with_exact_intervals(
-            super()._posteriors(asked),
+            super()._posteriors(pairs),
             self._cells,
-            asked.row,
-            self._prior_of(asked),
+            pairs.row,
+            self._prior_of(pairs),
             self.gamma_.ravel(),
         )
 
@@ -147,14 +148,14 @@ class ExaminationModel(ClickModel):
 
 
 class MixtureData(NamedTuple):
-    """A log as cells, and as sessions."""
+    """A log, both as cells and as sessions."""
 
     cells: ExaminationData
     sessions: GroupedSessions
 
 
 class ExaminationMixture(ExaminationModel):
-    """An `ExaminationModel` of one or more components of users, as many as `components` says.
+    """An `ExaminationModel` with `components` mixture components of users.
 
     In component t the odds of every θ are e^(b_t) times as high, with Σ π_t b_t = 0 over the mixing
     weights π_t. The examination γ is common. θ is the mean over the components.
@@ -217,11 +218,11 @@ class ExaminationMixture(ExaminationModel):
         components: int,
         **limits: Any,
     ) -> FitResult[MixtureParameters, Statistics]:
-        """A fit with several components, from one with a single one."""
+        """Fit several components, starting from the fit `one` of a single component."""
         cells = [block.cells for block in data.cells.blocks]
         totals = StateTotals(
-            np.sum([each.clicked for each in cells], axis=0),
-            np.sum([each.shown for each in cells], axis=0),
+            np.sum([block.clicked for block in cells], axis=0),
+            np.sum([block.shown for block in cells], axis=0),
         )
         return fit_components(
             data.sessions.blocks(),
@@ -242,24 +243,25 @@ class ExaminationMixture(ExaminationModel):
         fold: Fold,
         components: int,
     ) -> Float64 | None:
-        """Log-probability of each held-out session of a fold with so many components.
+        """Return the log-probability of each held-out session of a fold with so many components.
 
-        None where two of them are the same: that is one fewer.
+        Return None if two components are nearly the same, which is a mixture with one component
+        fewer.
         """
         cells = self._build_cells(fold.train, length)
         problem = ExaminationProblem.of(cells, prior)
         one = problem.maximise(None, self._engine, **TRIAL).parameters
         data = MixtureData(cells, fold.train)
-        found = self._fit_components(data, prior, one, components, **TRIAL).parameters
-        if components > 1 and np.diff(np.sort(found.shifts)).min() < LEAST_DIFFERENCE:
+        parameters = self._fit_components(data, prior, one, components, **TRIAL).parameters
+        if components > 1 and np.diff(np.sort(parameters.shifts)).min() < LEAST_DIFFERENCE:
             return None
-        return score(found, fold.test.whole, length=length, browsing=self.browsing)
+        return score(parameters, fold.test.whole, length=length, browsing=self.browsing)
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
-        """As of an `ExaminationModel`; with several components they are Betas."""
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
+        """As for an `ExaminationModel` with one component; Betas with several."""
         if len(self.mixing_) == 1:
-            return super()._posteriors(asked)
-        return ClickModel._posteriors(self, asked)
+            return super()._posteriors(pairs)
+        return ClickModel._posteriors(self, pairs)
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
@@ -267,8 +269,8 @@ class ExaminationMixture(ExaminationModel):
         theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         theta = np.clip(theta, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
         parts = [
-            self._component_pages(batch, each)
-            for each in split_probability(theta, self.shifts_, self.mixing_)
+            self._component_pages(batch, component_theta)
+            for component_theta in split_probability(theta, self.shifts_, self.mixing_)
         ]
         if len(parts) == 1:
             return parts[0]
@@ -282,7 +284,7 @@ class ExaminationMixture(ExaminationModel):
     def _component_pages(
         self, batch: SessionBatch, theta: Float64
     ) -> Callable[[int, int], PageDistribution]:
-        """The pages of users with this attractiveness [impression]."""
+        """The pages of a component, in which ads have the attractiveness `theta` [impression]."""
         raise NotImplementedError
 
 
@@ -326,12 +328,13 @@ class PBM(ExaminationMixture):
 
 
 class UBM(ExaminationMixture):
-    """P(click at r | clicks above) = θ(q, d) · γ(r', r), r' being the closest click above.
+    """P(click at r | clicks above) = θ(q, d) · γ(r', r), where r' is the closest click above.
 
     r' is 0 where there is no click above. The prior mean of γ, `examination_prior`, is a number, or
-    "overall": for γ(0, r) the click rate of position r relative to that of the first, in the
-    history or else in the log, and below a click at r' as if the page began there, γ(0, r − r').
-    Positions beyond those of the log have the examination of the last, as far below the click.
+    "overall". For γ(0, r), that is the click rate of position r relative to that of the first
+    position, in the history or else in the log. Below a click at r' it is as if the page began
+    there: γ(0, r − r'). A position beyond those of the log has the examination of the last one,
+    at the same distance below the click.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [1, 2]]}
     >>> page = {"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2}
@@ -356,9 +359,9 @@ class UBM(ExaminationMixture):
 class BBM(ExaminationModel):
     """UBM's P(click | clicks above) = θ(q, d) · γ(r', r), with θ the mean of its posterior given γ.
 
-    γ is UBM's. The posterior of θ is exact, not a Beta: an ad that was shown far down without a
-    click stays uncertain. With `attractiveness_strength` 0 its prior is flat, as in the paper,
-    which counts γ in one pass in place of EM.
+    γ is that of UBM. The posterior of θ is exact, not a Beta: an ad that was shown far down without
+    a click stays uncertain. With `attractiveness_strength` 0 its prior is flat, as in the paper.
+    The paper counts γ in one pass instead of running EM.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [1, 2]]}
     >>> table = BBM().fit(log).relevance({"query": ["pizza"], "ad": ["b"]})

@@ -1,7 +1,7 @@
-"""Why an ad is as attractive as a model says: its evidence, its prior, and its words.
+"""Why an ad is as attractive as a model predicts: its evidence, its prior, and its words.
 
-Everything is an answer of the model itself. The words count by what the model would say of the same
-ad, never shown before, without them.
+All figures are predictions of the model. The effect of a word comes from two predictions for a new
+ad, one with the words of this ad, and one without that word.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reclick.text.word_rates import TextIndex
 if TYPE_CHECKING:
     from reclick.models.base import ClickModel
 
-NEW_QUERY = "\0a query never seen"  # no log has these: a NUL is not in its text
+NEW_QUERY = "\0a query never seen"  # not in any log: the text of a log has no NUL
 NEW_AD = "\0an ad never shown"
 
 
@@ -31,7 +31,7 @@ class WordEffect(NamedTuple):
 
 
 class PriorLevel(NamedTuple):
-    """What the model says from a part of what it knows."""
+    """The attractiveness that the model predicts from a part of its information."""
 
     level: str
     attractiveness: float
@@ -39,33 +39,33 @@ class PriorLevel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The attractiveness of a pair, and what made it so."""
+    """The attractiveness of a pair, and the reasons for it."""
 
     query: str
     ad: str
     attractiveness: float
-    low: float  # of an interval that holds 90 % of the posterior
+    low: float  # of the interval with 90 % of the posterior
     high: float
     impressions: float  # of the pair in the training log
     clicks: float
     known_query: bool
     known_ad: bool
-    levels: tuple[PriorLevel, ...]  # from what is known of all ads to what is known of this pair
+    levels: tuple[PriorLevel, ...]  # from the prior of any ad to the estimate of this pair
     words: tuple[WordEffect, ...]  # the strongest first
 
 
 def explain(model: ClickModel, query: str, ad: str, text: TextIndex | None) -> Explanation:
     """Explain the attractiveness of a pair. `text` is the model's index, with new ads in it."""
     tokens = _find_tokens(ad, text)
-    kinds = _list_variants(tokens)
-    index = _add_variants(text, kinds)
-    asked = [(query, ad), (NEW_QUERY, ad), *((query, name) for name in kinds)]
+    variants = _list_variants(tokens)
+    index = _add_variants(text, variants)
+    pairs = [(query, ad), (NEW_QUERY, ad), *((query, name) for name in variants)]
     table = model.relevance(
-        pa.table({"query": [q for q, _ in asked], "ad": [a for _, a in asked]}), text=index
+        pa.table({"query": [q for q, _ in pairs], "ad": [a for _, a in pairs]}), text=index
     )
-    values = dict(zip(asked, table["attractiveness"].to_pylist(), strict=True))
+    values = dict(zip(pairs, table["attractiveness"].to_pylist(), strict=True))
     pair = {name: table[name][0].as_py() for name in table.column_names}
-    known_query, known_ad = _are_known(model, query, ad)
+    known_query, known_ad = _is_known(model, query, ad)
     from_words = values[query, NEW_AD]
     return Explanation(
         query=query,
@@ -96,7 +96,7 @@ def explain(model: ClickModel, query: str, ad: str, text: TextIndex | None) -> E
 
 
 def _find_tokens(ad: str, text: TextIndex | None) -> list[str]:
-    """The words of an ad; none where there is no text of it."""
+    """Return the words of an ad; an empty list if it has no text."""
     if text is None:
         return []
     row = int(text.rows(pa.array([ad]))[0])
@@ -104,10 +104,10 @@ def _find_tokens(ad: str, text: TextIndex | None) -> list[str]:
 
 
 def _list_variants(tokens: list[str]) -> dict[str, list[str]]:
-    """Ads never shown: with all the words, with none, and without each of them."""
+    """The words of new ads by name: with all words, without text, and without each of the words."""
     variants = {NEW_AD: tokens, f"{NEW_AD} without text": []}
     for word in dict.fromkeys(tokens):
-        variants[f"{NEW_AD} without {word!r}"] = [each for each in tokens if each != word]
+        variants[f"{NEW_AD} without {word!r}"] = [token for token in tokens if token != word]
     return variants
 
 
@@ -118,15 +118,15 @@ def _add_variants(text: TextIndex | None, variants: dict[str, list[str]]) -> Tex
     code = {word: i for i, word in enumerate(vocabulary)}
     tokens = [code[word] for words in variants.values() for word in words]
     offsets = starts_from_sizes(np.array([len(words) for words in variants.values()]))
-    added = AdTokens(
+    new_text = AdTokens(
         pa.array(list(variants), pa.string()),
         pa.array(vocabulary, pa.string()),
         offsets,
         np.array(tokens, np.int32),
     )
-    return text.with_text(added)
+    return text.with_text(new_text)
 
 
-def _are_known(model: ClickModel, query: str, ad: str) -> tuple[bool, bool]:
+def _is_known(model: ClickModel, query: str, ad: str) -> tuple[bool, bool]:
     pairs = model._pairs
     return pairs.query_code(query) >= 0, bool(pairs.has_ads(pa.array([ad]))[0].as_py())

@@ -59,12 +59,12 @@ class PM(ClickModel):
             stop, table = stop_probabilities(
                 np.diff(starts), self.numbers_, self.pooled_, self.number_strength
             )
-            from_the_top = np.tile(np.arange(stop.shape[1] - 1), (len(stop), 1))
-            return FixedOrderPages.build(from_the_top, stop, starts, table)
+            order = np.tile(np.arange(stop.shape[1] - 1), (len(stop), 1))
+            return FixedOrderPages.build(order, stop, starts, table)
 
         return pages
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
         raise CannotAnswerError(
             "PM has no attractiveness of a (query, ad): its clicks go down the page for all ads. "
             "Ask another model, such as UBM or LuceClick."
@@ -72,11 +72,12 @@ class PM(ClickModel):
 
 
 class AM(ClickModel):
-    """Clicks go by attractiveness θ(q, d), the highest first: P(m clicks) = P(m | page of n ads).
+    """Clicks are in the order of attractiveness θ(q, d), the highest first; P(m clicks) = P(m | n).
 
-    P(m | n) and `number_strength` are PM's; θ, `min_query_sessions` and `word_strength` are ICM's.
-    Of two ads with one θ the upper is first. Every other sequence has probability 0, and after
-    clicks in another order there is no next click. Exact on pages of any length.
+    n is the number of ads on the page. P(m | n) and `number_strength` are as in PM; θ,
+    `min_query_sessions` and `word_strength` are as in ICM. If two ads have the same θ, the upper
+    one is first. Every other sequence has probability 0, and after clicks in another order there is
+    no next click. Exact on pages of any length.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[2], [], [2], [2, 1]]}
     >>> AM(number_strength=0).fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]})
@@ -118,8 +119,8 @@ class AM(ClickModel):
 
         return pages
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
-        return PairPosteriors(word_posterior(asked.words))
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
+        return PairPosteriors(word_posterior(pairs.words))
 
 
 def estimate_click_numbers(
@@ -127,16 +128,16 @@ def estimate_click_numbers(
 ) -> tuple[Float64, Float64]:
     """P(m clicks | page length) [length, m], and sessions by number of clicks [m].
 
-    The second is over all page lengths, for lengths that are not in the log.
+    The second are sums over all page lengths, used for lengths that are not in the log.
     """
     layers = [data.lengths] if history is None else [history.lengths, data.lengths]
     return distribute_numbers(layers, strength)
 
 
 def distribute_numbers(layers: Sequence[Float64], strength: float) -> tuple[Float64, Float64]:
-    """The same from layers of sessions by page length and number of clicks [length, m].
+    """Return the same from layers of sessions by page length and number of clicks [length, m].
 
-    Each layer has the one before as its prior.
+    The prior of each layer is the previous layer.
     """
     size = max(len(layer) for layer in layers)
     pooled = layers[0].sum(axis=0)
@@ -151,14 +152,14 @@ def distribute_numbers(layers: Sequence[Float64], strength: float) -> tuple[Floa
 def number_distribution(layers: Sequence[Float64], ads: int, strength: float) -> Float64:
     """P(m clicks) on a page with this many ads [m].
 
-    Each layer of sessions by number of clicks has the one before as its prior, the first a uniform
-    one.
+    `layers` are sessions by number of clicks. The prior of each layer is the previous layer; the
+    prior of the first is uniform.
     """
     share = np.full(ads + 1, 1 / (ads + 1))
     for layer in layers:
-        seen = np.zeros(ads + 1)
-        seen[: len(layer)] = layer[: ads + 1]
-        share = posterior_mean(seen, seen.sum(), share, strength)
+        sessions = np.zeros(ads + 1)
+        sessions[: len(layer)] = layer[: ads + 1]
+        share = posterior_mean(sessions, sessions.sum(), share, strength)
     return share
 
 

@@ -1,4 +1,4 @@
-"""A pair index that answers about one batch with values of its own, such as posterior draws."""
+"""A pair index that returns other values for one batch, such as posterior draws."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reclick.text.word_rates import TextIndex
 
 
 class PairValues(NamedTuple):
-    """Attractiveness and satisfaction, as a model uses them; None where there is none."""
+    """Attractiveness and satisfaction, as a model uses them; None if it has none."""
 
     attractiveness: Float64 | None
     satisfaction: Float64 | None
@@ -23,12 +23,12 @@ class PairValues(NamedTuple):
 class ImpressionValues(TextPairIndex):
     """The index of a model, with other values in place of its parameters.
 
-    Wherever the model looks up its parameters `fitted` [pair] for the impressions of a batch, it
-    gets the `values` of these impressions. `used` says whether it did.
+    When the model looks up its parameters `fitted` [pair] for the impressions of a batch, it gets
+    the `values` of these impressions instead. `used` is whether that has happened.
     """
 
     def __init__(self, pairs: TextPairIndex, fitted: PairValues, values: PairValues) -> None:
-        vars(self).update(vars(pairs))  # it shares everything with the index of the model
+        vars(self).update(vars(pairs))  # share everything with the index of the model
         self.used = False
         self._fitted, self._values = fitted, values
 
@@ -36,20 +36,20 @@ class ImpressionValues(TextPairIndex):
         self,
         values: Float64,
         batch: SessionBatch,
-        found: ImpressionLookup,
+        lookup: ImpressionLookup,
         text: TextIndex | None,
     ) -> Float64:
-        """The attractiveness of the impressions."""
-        own = self._values.attractiveness
-        if own is None or values is not self._fitted.attractiveness:
-            return super().lookup_or_words(values, batch, found, text)
+        """Return the attractiveness of the impressions."""
+        attractiveness = self._values.attractiveness
+        if attractiveness is None or values is not self._fitted.attractiveness:
+            return super().lookup_or_words(values, batch, lookup, text)
         self.used = True
-        return own.copy()
+        return attractiveness.copy()
 
     def take_or(self, values: Float64, row: Int32 | Int64, default: float | Float64) -> Float64:
-        """The values of the impressions, where the parameters of pairs are looked up."""
-        for fitted, own in zip(self._fitted, self._values, strict=True):
-            if fitted is not None and own is not None and values is fitted:
+        """Return the values of the impressions, if `values` are fitted parameters of the model."""
+        for fitted, replacement in zip(self._fitted, self._values, strict=True):
+            if fitted is not None and replacement is not None and values is fitted:
                 self.used = True
-                return np.array(own)
+                return np.array(replacement)
         return super().take_or(values, row, default)

@@ -1,4 +1,4 @@
-"""GCTR, RCTR, DCTR and ICM: positions are clicked independently, at a rate.
+"""GCTR, RCTR, DCTR and ICM: each position is clicked independently, with a click rate.
 
 The rate is that of all impressions (GCTR), of the rank (RCTR), of the (query, ad) (DCTR) or of the
 words of the ad (ICM). These are the baselines that other models should beat.
@@ -59,7 +59,7 @@ class GCTR(ClickModel):
     @staticmethod
     @check_arguments
     def overall_rate(counts: Counts) -> float:
-        """Every impression counts: the click rate over all of them."""
+        """The click rate over all impressions."""
         return click_rate(counts)
 
     def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
@@ -73,7 +73,7 @@ class GCTR(ClickModel):
     ) -> Callable[[int, int], PageDistribution]:
         return chain_pages(batch, fill_independent_chain, (np.full(len(batch.ad), self.rate_),))
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
         raise CannotAnswerError(
             "GCTR has no attractiveness of a (query, ad): it gives all of them one click rate. "
             "DCTR gives each its own."
@@ -110,7 +110,7 @@ class RCTR(ClickModel):
     @staticmethod
     @check_arguments
     def overall_rate(counts: Counts) -> float:
-        """Every impression counts: the click rate over all of them."""
+        """The click rate over all impressions."""
         return click_rate(counts)
 
     def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
@@ -127,7 +127,7 @@ class RCTR(ClickModel):
             batch, fill_independent_chain, (self.rates_[np.minimum(rank, len(self.rates_) - 1)],)
         )
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
         raise CannotAnswerError(
             "RCTR has no attractiveness of a (query, ad): its click rates are those of positions. "
             "DCTR gives each pair its own."
@@ -164,7 +164,7 @@ class DCTR(ClickModel):
     @staticmethod
     @check_arguments
     def overall_rate(counts: Counts) -> float:
-        """Every impression counts: the click rate over all of them."""
+        """The click rate over all impressions."""
         return click_rate(counts)
 
     def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
@@ -181,11 +181,11 @@ class DCTR(ClickModel):
 class ICM(ClickModel):
     """P(click) = θ(q, d), the mean click rate of the ad's words; every ad is examined.
 
-    As a distribution over clicks this is DCTR. The paper defines its baseline as DCM that always
-    continues, and does not say where θ comes from; here it comes from words, as in its own model.
-    So an ad that is not in the log is answered like any other. In a log without text the id of an
-    ad is its one word: θ is then the ad's rate over all queries, or over the impressions of the
-    query alone where it has `min_query_sessions` sessions or more. It takes no priors from a
+    The distribution over clicks is that of DCTR. The paper defines its baseline as a DCM that
+    always continues, and does not define θ. Here θ comes from words, as in the main model of the
+    paper, so ads that are not in the log need no special case. In a log without text, the id of an
+    ad is its only word. Then θ is the ad's rate over all queries, or over the impressions of the
+    query alone if it has at least `min_query_sessions` sessions. The model takes no priors from a
     history.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [1], [1, 2]]}
@@ -218,12 +218,12 @@ class ICM(ClickModel):
             batch, fill_independent_chain, (np.clip(theta, self.floor, 1 - self.floor),)
         )
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
-        return PairPosteriors(word_posterior(asked.words))
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
+        return PairPosteriors(word_posterior(pairs.words))
 
 
 def _prior_mean(prior: str | float, history: Counts) -> float:
-    """The prior mean of a click rate: the number given, or the rate of the history."""
+    """The prior mean of a click rate: the setting if it is a number, else the history's rate."""
     return click_rate(history) if isinstance(prior, str) else prior
 
 

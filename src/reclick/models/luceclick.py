@@ -1,4 +1,4 @@
-"""LuceClick: clicks in any order, fitted jointly; the default model."""
+"""LuceClick, the default model: clicks in any order, with all parameters fitted jointly."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ from reclick.models.settings import setting
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex, TokenLists
 
-LEAST_COMPLEMENT = 1e-9  # 1 − the attractiveness of a posterior draw
+LEAST_COMPLEMENT = 1e-9  # of 1 − attractiveness, for posterior draws
 INFORMATION = ("outside_information_", "ads_information_", "ambiguity_")  # of a `LuceState`
-MAX_STRENGTH = 1e12  # pseudo-choices; stronger priors drown the sessions in rounding
+MAX_STRENGTH = 1e12  # pseudo-choices; with stronger priors the sessions are lost in rounding errors
 
 
 def _auto(help: str, **limits: Any) -> Any:
-    """A setting that is "auto" by default; a strength in pseudo-choices, unless limits say else."""
+    """Declare a setting with the default "auto"; by default a strength in pseudo-choices."""
     limits = {"low": 0, "high": MAX_STRENGTH, **limits}
     return setting(default="auto", choices=("auto",), help=help, **limits)
 
 
 class LuceClick(ClickModel):
-    """Luce's choice among the ads that are left and an outside option, until a click satisfies.
+    """Luce's choice among the remaining ads and an outside option, until a click satisfies.
 
     After k clicks, the last at l, the user is satisfied with probability ρ(q, d_l), and the session
     ends. Otherwise every free position j has weight w_j = θ(q, d_j) γ(l, j), the outside option has
     ω_k f_q, and P(j) = w_j / (ω_k f_q + Σ w). γ and ω may differ between the components of a
     mixture of users, with mixing weights per query, and positions may have effects of their own
     for a query or an ad. Attractiveness is reported as the probability of a click on an ad alone on
-    a page, θ / (1 + θ). `prior_report_` says what its prior is from.
+    a page, θ / (1 + θ). `prior_report_` describes where its prior comes from.
 
-    A setting that is "auto" has a default, or what held-out sessions choose: see `tune` and
+    A setting that is "auto" has its default, or a value chosen on held-out sessions: see `tune` and
     `hyperparameters_`.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
@@ -142,10 +142,10 @@ class LuceClick(ClickModel):
 
         def refit(kappa: float) -> None:
             nonlocal start
-            repeated = training.with_redundancy(kappa, self._pairs.ad_tokens())
-            result = fit_luce(repeated, hyper, prior, start, **limits)
+            data_with_overlap = training.with_redundancy(kappa, self._pairs.ad_tokens())
+            result = fit_luce(data_with_overlap, hyper, prior, start, **limits)
             start = result.parameters
-            self._take(LuceState.of(hyper, repeated, result), result)
+            self._set_state(LuceState.of(hyper, data_with_overlap, result), result)
 
         fit_with_redundancy(self, data, self.redundancy, refit)
 
@@ -155,15 +155,15 @@ class LuceClick(ClickModel):
         queries: int,
         words: tuple[TokenLists | None, int] | None = None,
     ) -> Hyperparameters:
-        """The hyperparameters that are set, and for the others what held-out sessions choose.
+        """Return the hyperparameters: from the settings, or chosen on held-out sessions.
 
-        `queries` and `words` are those of the whole log, of which the sessions may be a sample.
+        `queries` and `words` are those of the whole log; `sessions` may be a sample of it.
         """
         settings = {name: getattr(self, name) for name in Hyperparameters._fields}
         fixed: dict[str, Any] = {name: value for name, value in settings.items() if value != "auto"}
-        if queries == 1:  # it cannot differ from others
+        if queries == 1:  # queries cannot differ from each other
             fixed = {"query_strength": None, "mixing_strength": None} | fixed
-        if "attractiveness_strength" in fixed:  # it is not by evidence
+        if "attractiveness_strength" in fixed:  # the strength is not chosen by evidence
             fixed = {"evidence_factor": 1.0} | fixed
         defaults = Hyperparameters(**fixed)
         if self.tune == "off":
@@ -172,7 +172,7 @@ class LuceClick(ClickModel):
         return search_hyperparameters(sessions, defaults, fixed, prior, full=full)
 
     def _set_prior(self, record: AdRecord, hyper: Hyperparameters) -> PairPrior:
-        """Set the prior of unseen pairs, and return that of the pairs, from their record."""
+        """Fit the prior to the record; set it for unseen pairs, and return that of the pairs."""
         prior = self._pairs.ad_prior = self._fit_ad_prior(record)
         self.prior_report_ = prior.report
         return hyper.apply_strength(prior.pairs)
@@ -180,25 +180,26 @@ class LuceClick(ClickModel):
     def _continue(
         self, last: Self, new: GroupedSessions, old: None, decay: float, text: AdTokens | None
     ) -> None:
-        """EM from where the last fit ended; old sessions count by sums of them.
+        """Run EM from where the last fit ended; old sessions count by sums of their statistics.
 
-        That is an approximation, and the hyperparameters stay: fit anew from time to time.
+        This is an approximation, and the hyperparameters stay the same: fit again from time to
+        time.
         """
-        state, before = last._state, last._pairs.counts
-        counts = before.decay(decay) + new.counts
-        at = IndexMap(before, counts)
+        state, old_counts = last._state, last._pairs.counts
+        counts = old_counts.decay(decay) + new.counts
+        at = IndexMap(old_counts, counts)
         sessions = IndexMap(new.counts, counts).move_sessions(new)
         self._pairs = self._index(counts, text)
         prior = self._set_prior(state.ad_record().move_to(at, counts), state.hyper)
-        moved = state.move_to(at, sessions, prior, decay)
-        data = TrainingData.of(sessions, moved.layout)
+        start = state.move_to(at, sessions, prior, decay)
+        data = TrainingData.of(sessions, start.layout)
         data = data.with_redundancy(last.redundancy_, self._pairs.ad_tokens())
-        result = data.maximise(moved.parameters, engine=self._engine, **self._em_limits)
-        self._take(LuceState.of(state.hyper, data, result, moved.information), result)
+        result = data.maximise(start.parameters, engine=self._engine, **self._em_limits)
+        self._set_state(LuceState.of(state.hyper, data, result, start.information), result)
         self._set_prior(self._state.ad_record(), state.hyper)  # now that new ads have a record
         self._set_weights()
 
-    def _take(
+    def _set_state(
         self, state: LuceState, result: LuceResult, typical_outside: float | None = None
     ) -> None:
         """Set the fitted attributes; for `typical_outside` see `_set_weights`."""
@@ -215,42 +216,43 @@ class LuceClick(ClickModel):
     def _set_weights(self, typical_outside: float | None = None) -> None:
         """Set the weights on the scale of an ad alone on a page: P(click) = θ / (1 + θ).
 
-        That is of a query whose f is `typical_outside`, by default that of the state; with several
-        components θ is a mean of odds. A number as `attractiveness_prior` only sets the scale, so
-        that an unseen pair has it: click probabilities do not change.
+        This holds for a query whose f is `typical_outside`, by default that of the state. With
+        several components θ is a mean of odds. If `attractiveness_prior` is a number, it only sets
+        the scale, so that an unseen pair has this attractiveness; click probabilities do not
+        change.
         """
-        fitted, layout = self._state.parameters, self._state.layout
+        parameters, layout = self._state.parameters, self._state.layout
         self.typical_outside_ = typical_outside or self._state.typical_outside()
-        gamma = fitted.transition.weights()
-        omega = fitted.outside.weights() * self.typical_outside_
-        self.mixing_: Float64 = fitted.mixing.overall
-        self.mixing_prior_: Float64 = fitted.mixing.mean
+        gamma = parameters.transition.weights()
+        omega = parameters.outside.weights() * self.typical_outside_
+        self.mixing_: Float64 = parameters.mixing.overall
+        self.mixing_prior_: Float64 = parameters.mixing.mean
         scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
         level = float(self.mixing_ @ omega[:, 0])
-        of_class, prior = fitted.appeal.level(PAIR_CLASS), self._pairs.ad_prior
+        class_factor, prior = parameters.appeal.level(PAIR_CLASS), self._pairs.ad_prior
         if prior is not None and not isinstance(self.attractiveness_prior, str):  # of unseen pairs
             odds = self.attractiveness_prior / (1 - self.attractiveness_prior)
-            scale = odds / (of_class[0] * prior.overall)
-        self.theta_ = fitted.appeal.level(PAIR) * of_class[layout.pair_class] * scale
-        self._unseen_scale = scale * of_class[0]
+            scale = odds / (class_factor[0] * prior.overall)
+        self.theta_ = parameters.appeal.level(PAIR) * class_factor[layout.pair_class] * scale
+        self._unseen_scale = scale * class_factor[0]
         self.gamma_, self.omega_ = gamma / (scale * level), omega / level
-        self.rho_ = fitted.satisfaction.mean
-        self.satisfaction_ = fitted.satisfaction.unseen_mean
+        self.rho_ = parameters.satisfaction.mean
+        self.satisfaction_ = parameters.satisfaction.unseen_mean
 
     # answers
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        found = self._pairs.find(batch)
+        lookup = self._pairs.find(batch)
         unseen: Float64 | float = 0.0
-        if (found.row < 0).any():
+        if (lookup.row < 0).any():
             unseen = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
-        theta = self._pairs.take_or(self.theta_, found.row, unseen)
+        theta = self._pairs.take_or(self.theta_, lookup.row, unseen)
         sizes = run_sizes(batch.page)
-        theta *= self._state.position_effects(found, batch.page)
-        theta /= (self._state.query_outside(found.query) / self.typical_outside_).repeat(sizes)
-        rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
+        theta *= self._state.position_effects(lookup, batch.page)
+        theta /= (self._state.query_outside(lookup.query) / self.typical_outside_).repeat(sizes)
+        rho = self._pairs.take_or(self.rho_, lookup.row, self.satisfaction_)
         longest = int(sizes.max(initial=1))
         weights = extend_outside(self.omega_, longest), extend_transitions(self.gamma_, longest)
         overlap, mixing = find_overlap(self, batch, text), self._state.parameters.mixing
@@ -258,29 +260,29 @@ class LuceClick(ClickModel):
         def pages(start: int, end: int) -> PageDistribution:
             first, last = batch.page[start], batch.page[end]
             page = theta[first:last], rho[first:last], *weights, batch.page[start : end + 1] - first
-            repeated = np.zeros(end - start, np.int64), self.redundancy_, overlap(start, end)
-            one = ChoicePages("luce", *page, *repeated)
+            redundancy = np.zeros(end - start, np.int64), self.redundancy_, overlap(start, end)
+            one = ChoicePages("luce", *page, *redundancy)
             if len(self.omega_) == 1:
                 return one
-            return mix_choices(one, mixing.lookup(found.query[start:end]))
+            return mix_choices(one, mixing.lookup(lookup.query[start:end]))
 
         return pages
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
-        """Betas by Laplace's approximation, the components being taken as known."""
-        seen, hyper = asked.row >= 0, self._state.hyper
-        prior = hyper.apply_strength(self._pairs.unseen_prior(asked))
-        theta = np.where(seen, self.theta_[asked.row], prior.mean * self._unseen_scale)
-        information = np.where(seen, self.theta_information_[asked.row], prior.strength)
-        rho = self._pairs.take_or(self.rho_, asked.row, self.satisfaction_)
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
+        """Betas by Laplace's approximation, which treats the components as known."""
+        is_known, hyper = pairs.row >= 0, self._state.hyper
+        prior = hyper.apply_strength(self._pairs.unseen_prior(pairs))
+        theta = np.where(is_known, self.theta_[pairs.row], prior.mean * self._unseen_scale)
+        information = np.where(is_known, self.theta_information_[pairs.row], prior.strength)
+        rho = self._pairs.take_or(self.rho_, pairs.row, self.satisfaction_)
         unseen = self._state.parameters.satisfaction.prior_information
-        satisfied = self._pairs.take_or(self.rho_information_, asked.row, unseen)
+        satisfied = self._pairs.take_or(self.rho_information_, pairs.row, unseen)
         return PairPosteriors(
             logit_posterior(theta / (1 + theta), information), logit_posterior(rho, satisfied)
         )
 
     def _with_values(self, attractiveness: Float64, satisfaction: Float64 | None) -> Self:
-        """As in every model; θ is an odds here."""
+        """As in every model, but `theta_` are odds here."""
         odds = attractiveness / np.maximum(1 - attractiveness, LEAST_COMPLEMENT)
         return super()._with_values(odds, satisfaction)
 
@@ -288,8 +290,8 @@ class LuceClick(ClickModel):
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         values, tables = super()._to_tables()
-        layout, fitted = self._state.layout, self._state.parameters
-        tables |= fitted.to_tables("luce", layout.row_starts(len(self.mixing_)))
+        layout, parameters = self._state.layout, self._state.parameters
+        tables |= parameters.to_tables("luce", layout.row_starts(len(self.mixing_)))
         return values, tables | {CELLS: layout.cells.to_table(len(layout.pair_class))}
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
@@ -298,11 +300,11 @@ class LuceClick(ClickModel):
         cells = CellIndex(hyper.position_effect_strength is not None)
         cells = cells.from_table(tables, CELLS, len(self.theta_), max(counts.max_ads, 1))
         layout = Layout.build(counts, counts.impressions, counts.volumes, cells)
-        nothing = PairPrior(np.ones(len(self.theta_)), np.ones(len(self.theta_)))
+        flat_prior = PairPrior(np.ones(len(self.theta_)), np.ones(len(self.theta_)))
         mixing = np.asarray(self.mixing_prior_)
-        fresh = initial_parameters(layout, hyper, nothing, mixing)  # an update has its own prior
-        fitted = fresh.from_tables("luce", tables, layout.row_starts(len(mixing)))
+        initial = initial_parameters(layout, hyper, flat_prior, mixing)  # an update sets its prior
+        parameters = initial.from_tables("luce", tables, layout.row_starts(len(mixing)))
         information = np.stack([getattr(self, name) for name in INFORMATION])
-        self._state = LuceState(hyper, layout, fitted, information)
+        self._state = LuceState(hyper, layout, parameters, information)
         self._set_weights(self.typical_outside_)
         return self

@@ -1,8 +1,8 @@
-"""MultiClick: the click model of arXiv 1401.0255, the paper's, fitted by counting.
+"""MultiClick, the click model of arXiv 1401.0255, fitted by counting.
 
 After k clicks, the last at position l, the user is satisfied by it with probability ρ(q, d_l), or
 tired with probability η_k, or else clicks a position j not clicked yet with propensity
-θ(q, d_j) · γ(l, j). The variants of "propensity" are in reclick.clicks.choice.
+θ(q, d_j) · γ(l, j). reclick.clicks.choice describes the variants of "propensity".
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class MultiClick(ClickModel):
             raise cannot_fit_in_buckets(self, "redundancy", 0)
 
     def _collect(self, sessions: object) -> Any:
-        """Counts; where redundancy is learnt, sessions."""
+        """Return counts, or grouped sessions if redundancy is learnt."""
         if self.redundancy == "auto":
             grouped = as_grouped(sessions, engine=self._engine)
             self._check_length(grouped.counts.max_ads)
@@ -124,8 +124,8 @@ class MultiClick(ClickModel):
     ) -> None:
         prior = None
         if history is not None:
-            of_all, mean = self._prior(history)
-            prior = (self._smooth(history, of_all), mean)
+            common, mean = self._prior(history)
+            prior = (self._smooth(history, common), mean)
         self._set_counts(get_counts(data), prior, text)
         if not isinstance(self.redundancy, str):
             self.redundancy_ = self.redundancy
@@ -140,7 +140,7 @@ class MultiClick(ClickModel):
         decay: float,
         text: AdTokens | None,
     ) -> None:
-        """Add and subtract counts. The redundancy stays."""
+        """Add and subtract counts. The redundancy does not change."""
         counts = last.counts_ if decay == 1.0 else last.counts_.decay(decay)
         counts = counts if new is None else counts + get_counts(new)
         counts = counts if old is None else counts - get_counts(old)
@@ -155,17 +155,17 @@ class MultiClick(ClickModel):
         """Set everything that follows from the counts, the prior and the text."""
         log = self._whole_log(counts)
         prior, mean = history or self._prior(log)
-        found = self._count_satisfied(counts, mean)
-        ended = _count_ended(counts, found)
-        given = DEFAULT_STRENGTH if isinstance(self.strength, str) else self.strength
-        shrunk: dict[str, Any] = {"prior": prior, "strength": given, "floor": self.floor}
-        base = prior if self.pooling == "query" else estimate(log, **shrunk, satisfied=ended)
+        satisfaction = self._count_satisfied(counts, mean)
+        n_ended = _count_ended(counts, satisfaction)
+        strength = DEFAULT_STRENGTH if isinstance(self.strength, str) else self.strength
+        shrinkage: dict[str, Any] = {"prior": prior, "strength": strength, "floor": self.floor}
+        base = prior if self.pooling == "query" else estimate(log, **shrinkage, satisfied=n_ended)
         if history is None:
             base = self._smooth(log, base)
-        return self._set_queries(counts, history, text, base, mean, found)
+        return self._set_queries(counts, history, text, base, mean, satisfaction)
 
     def _smooth(self, counts: Counts, base: StopsAndTransitions) -> StopsAndTransitions:
-        """What all queries have in common, from these counts, as `strength` says."""
+        """Smooth the values common to all queries with these counts, if `strength` is "auto"."""
         return smooth_transitions(counts, base) if self.strength == "auto" else base
 
     def _set_queries(
@@ -175,19 +175,21 @@ class MultiClick(ClickModel):
         text: AdTokens | None,
         base: StopsAndTransitions,
         mean: float,
-        found: CountedSatisfaction | None,
+        satisfaction: CountedSatisfaction | None,
         strengths: PriorStrengths | None = None,
     ) -> Self:
-        """Set everything, given what all queries have in common; a fit and a load end here."""
+        """Set everything, given the values common to all queries. Fits and loads both end here."""
         self._history = history
         self.counts_ = counts
         self.satisfaction_ = mean
-        self._found = found
-        self._satisfied = counts.last_clicks if found is None else found.satisfied  # [pair]
+        self._counted_satisfaction = satisfaction
+        self._satisfied = (  # [pair]
+            counts.last_clicks if satisfaction is None else satisfaction.satisfied
+        )
         self.eta_, self.gamma_ = base.eta, base.gamma
         self._base = base
         self._transition_counts = (
-            QueryTransitionCounts.build(counts, _count_ended(counts, found))
+            QueryTransitionCounts.build(counts, _count_ended(counts, satisfaction))
             if self.pooling == "query"
             else QueryTransitionCounts.none(len(counts.queries))
         )
@@ -200,7 +202,7 @@ class MultiClick(ClickModel):
         return self
 
     def _choose_strengths(self) -> PriorStrengths:
-        """The strengths that are set, or of highest evidence."""
+        """Return the strengths of the setting, or those of highest evidence."""
         if not isinstance(self.strength, str):
             return PriorStrengths(float(self.strength), float(self.strength))
         return self._transition_counts.choose_strengths(self._base)
@@ -208,20 +210,20 @@ class MultiClick(ClickModel):
     def _prior(self, counts: Counts) -> tuple[StopsAndTransitions, float]:
         """η, γ and the share of clicks that satisfied, pooled over all queries.
 
-        Without outcomes these are the clicks that are the last of their session. Where all are, or
-        none, half a click is added each way.
+        Without outcomes, the last click of each session counts as satisfied. If all clicks are last
+        clicks, or none, half a click is added to both counts.
         """
-        pooled: dict[str, Any] = {"prior": None, "strength": 0.0, "floor": self.floor}
+        options: dict[str, Any] = {"prior": None, "strength": 0.0, "floor": self.floor}
         if counts.outcomes is not None and self.outcome_weight > 0:
             mean = mean_satisfaction(counts, self.outcome_weight)
-            ended = _count_ended(counts, self._count_satisfied(counts, mean))
-            return estimate(counts, **pooled, satisfied=ended), mean
+            n_ended = _count_ended(counts, self._count_satisfied(counts, mean))
+            return estimate(counts, **options, satisfied=n_ended), mean
         last, clicks = float(counts.last_clicks.sum()), float(counts.clicks.sum())
-        satisfied = last / clicks if 0 < last < clicks else (last + 0.5) / (clicks + 1)
-        return estimate(counts, **pooled), satisfied
+        mean = last / clicks if 0 < last < clicks else (last + 0.5) / (clicks + 1)
+        return estimate(counts, **options), mean
 
     def _count_satisfied(self, counts: Counts, mean: float) -> CountedSatisfaction | None:
-        """Satisfied last clicks by outcomes; None without outcomes: then all last clicks are."""
+        """Count satisfied last clicks by outcomes; None, for all last clicks, without outcomes."""
         outcomes, weight = counts.outcomes, self.outcome_weight
         if outcomes is None or weight == 0:
             return None
@@ -268,23 +270,23 @@ class MultiClick(ClickModel):
     ) -> Float64:
         """θ (1 − η_k) (1 − ρ) of the ads not clicked yet, after k clicks [session, position].
 
-        ρ is that of the last click: the externality of what was clicked. With redundancy, θ is what
-        is left of it after the clicks. Users who click at random do not count. Elsewhere nan.
+        ρ is that of the last click: the externality of the clicked ad. With redundancy, θ is
+        reduced by the clicks so far. Users who click at random are left out. Other entries are nan.
         """
         log = open_pages(pages, text, clicks)
         return stack_padded(self.map_pages(log, _instantaneous))
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
-        """θ from its words, ρ from its Beta."""
-        return PairPosteriors(word_posterior(asked.words), self._rates.posterior(asked.row))
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
+        """Return the posterior of θ from the words of the ad, and that of ρ, a Beta."""
+        return PairPosteriors(word_posterior(pairs.words), self._rates.posterior(pairs.row))
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        found = self._pairs.find(batch)
-        query = found.query
-        theta = self._pairs.lookup_or_words(self._theta, batch, found, text)
-        rho = self._pairs.take_or(self._rho, found.row, self.satisfaction_)
+        lookup = self._pairs.find(batch)
+        query = lookup.query
+        theta = self._pairs.lookup_or_words(self._theta, batch, lookup, text)
+        rho = self._pairs.take_or(self._rho, lookup.row, self.satisfaction_)
         np.maximum(theta, self.floor, out=theta)
         np.minimum(rho, 1 - self.floor, out=rho)
 
@@ -293,11 +295,11 @@ class MultiClick(ClickModel):
         def pages(start: int, end: int) -> ChoicePages:
             first, last = batch.page[start], batch.page[end]
             length = int(np.diff(batch.page[start : end + 1]).max(initial=1))
-            distinct, table = query[start:end], np.zeros(1, np.int64)
+            queries, table = query[start:end], np.zeros(1, np.int64)
             if end - start > 1:
-                distinct, table = np.unique(distinct, return_inverse=True)
+                queries, table = np.unique(queries, return_inverse=True)
             eta, gamma = self._transition_counts.estimate_queries(
-                distinct.astype(np.int64), self._base, self.strengths_, length
+                queries.astype(np.int64), self._base, self.strengths_, length
             )
             offsets = batch.page[start : end + 1] - first
             return ChoicePages(
@@ -318,29 +320,29 @@ class MultiClick(ClickModel):
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         _, tables = super()._to_tables()
-        found = self._found
+        satisfaction = self._counted_satisfaction
         values = {
             "history": None if self._history is None else _prior_to_dict(*self._history),
             "common": _prior_to_dict(self._base, self.satisfaction_),
-            "by_outcome": None if found is None else found.by_outcome.tolist(),
+            "by_outcome": None if satisfaction is None else satisfaction.by_outcome.tolist(),
             "strengths": list(self.strengths_),
         }
-        if found is not None:
-            tables["satisfied"] = pa.table({"clicks": found.satisfied})
+        if satisfaction is not None:
+            tables["satisfied"] = pa.table({"clicks": satisfaction.satisfied})
         return values, tables
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
         counts, text = counts_from_tables(tables)
         history = None if values["history"] is None else _prior_from_dict(values["history"])
         base, mean = _prior_from_dict(values["common"])
-        found = None
+        satisfaction = None
         if values["by_outcome"] is not None:
             size = len(counts.clicks)
             satisfied = read_numbers(tables, "satisfied", "clicks", length=size, low=0).copy()
             by_outcome = _read_probabilities(values, "by_outcome")
-            found = CountedSatisfaction(satisfied, by_outcome, mean)
+            satisfaction = CountedSatisfaction(satisfied, by_outcome, mean)
         strengths = PriorStrengths(*(float(each) for each in values["strengths"]))
-        return self._set_queries(counts, history, text, base, mean, found, strengths)
+        return self._set_queries(counts, history, text, base, mean, satisfaction, strengths)
 
     def _describe_fit(self) -> str:
         first = ", ".join(f"{value:.3f}" for value in self.gamma_[0][:4])
@@ -352,12 +354,12 @@ class MultiClick(ClickModel):
         )
 
 
-def _count_ended(counts: Counts, found: CountedSatisfaction | None) -> Float64 | None:
-    """Sessions that ended with a satisfied click, if outcomes tell [visit]."""
-    if counts.outcomes is None or found is None:
+def _count_ended(counts: Counts, satisfaction: CountedSatisfaction | None) -> Float64 | None:
+    """Count the sessions that ended with a satisfied click [visit]; None without outcomes."""
+    if counts.outcomes is None or satisfaction is None:
         return None
-    clicked = np.diff(counts.sequence_starts)[counts.visit_sequence] > 0
-    return np.where(clicked, counts.outcomes.visits @ found.by_outcome, 0.0)
+    has_click = np.diff(counts.sequence_starts)[counts.visit_sequence] > 0
+    return np.where(has_click, counts.outcomes.visits @ satisfaction.by_outcome, 0.0)
 
 
 def _prior_to_dict(prior: StopsAndTransitions, satisfaction: float) -> dict[str, Any]:
@@ -374,7 +376,7 @@ def _prior_from_dict(saved: dict[str, Any]) -> tuple[StopsAndTransitions, float]
 
 
 def _read_probabilities(saved: dict[str, Any], name: str) -> Float64:
-    """Saved probabilities; others would make those of clicks wrong without a word."""
+    """Read saved probabilities; raises `StoreError` if a value is not between 0 and 1."""
     values = np.array(saved[name], np.float64)
     if not ((values >= -ROUNDING) & (values <= 1 + ROUNDING)).all():
         raise StoreError(
@@ -389,15 +391,15 @@ def _instantaneous(part: SessionBatch, pages: PageDistribution) -> Float64:
         pages = pages.components[0]
     assert isinstance(pages, ChoicePages)  # noqa: S101
     theta, rho = pad_pages(part.page, pages.theta), pad_pages(part.page, pages.rho)
-    many = np.diff(part.clicks)
-    clicked = many > 0
-    last = part.click[part.clicks[1:][clicked] - 1]
+    n_clicks = np.diff(part.clicks)
+    has_click = n_clicks > 0
+    last = part.click[part.clicks[1:][has_click] - 1]
     unsatisfied = np.ones(len(part))
-    unsatisfied[clicked] = 1 - rho[clicked, last - 1]
-    session = np.repeat(np.arange(len(part)), many)
+    unsatisfied[has_click] = 1 - rho[has_click, last - 1]
+    session = np.repeat(np.arange(len(part)), n_clicks)
     if pages.overlap is not None:
-        log_kept = np.zeros(theta.shape)
-        np.add.at(log_kept, session, np.log1p(-pages.overlap[session, part.click - 1]))
-        theta *= np.exp(pages.redundancy * np.expm1(log_kept))
+        log_remaining = np.zeros(theta.shape)
+        np.add.at(log_remaining, session, np.log1p(-pages.overlap[session, part.click - 1]))
+        theta *= np.exp(pages.redundancy * np.expm1(log_remaining))
     theta[session, part.click - 1] = np.nan
-    return theta * ((1 - pages.stop[pages.table, many]) * unsatisfied)[:, None]
+    return theta * ((1 - pages.stop[pages.table, n_clicks]) * unsatisfied)[:, None]

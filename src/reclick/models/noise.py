@@ -1,10 +1,11 @@
 """Noise: a share of the sessions, or of the users, clicks at random.
 
-With ε the share of noise, P(clicks) = (1 − ε) P_model(clicks) + ε P_random(clicks). Everything is
-estimated jointly by EM: a session is noise with probability ε P_random / P; the model is fitted
-again with sessions that count by how likely they are not noise; ε is the mean of the
-probabilities. EM starts with what held-out sessions say, and they decide whether there is noise at
-all: those of a fold must gain by the component, under a fit to the rest. So must the whole log.
+With ε the share of noise, P(clicks) = (1 − ε) P_model(clicks) + ε P_random(clicks). The model, ε
+and the random clicks are estimated jointly by EM: a session is noise with probability
+ε P_random / P; ε is the mean of these probabilities; and the model is fitted again, with every
+session weighted by the probability that it is not noise. EM starts from the log-probabilities of
+held-out sessions. There is noise only if the component significantly raises the likelihood of
+held-out sessions, under fits to the rest, and that of the whole log.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ if TYPE_CHECKING:
 
 N_FOLDS = 3
 MOST_ROUNDS = 40
-HELD_OUT_ROUNDS = 4  # of a fit that judges a fold: its share is that of the whole log
+HELD_OUT_ROUNDS = 4  # to evaluate a fold, with the share of noise of the whole log
 FIRST_SHARE = 0.05
 LEAST_SHARE, MOST_SHARE = 1e-6, 0.9
 NEGLIGIBLE_SHARE = 1e-3
-SHARE_TOLERANCE = 5e-4  # a round that changes the share by less is the last
-EM_STEPS, EM_TOLERANCE = 500, 1e-8  # for the share, given what a fit says of each session
-LOG_SURE = 30.0  # log-odds, at most, of a session to be noise: so that not all may count nothing
-LOG_IMPOSSIBLE = -700.0  # of a session that the model holds impossible
-SIGNIFICANT = 3.0  # standard errors of the gain: a model that is a little wrong has none
-NUMBER_STRENGTH = 20.0  # sessions: how strongly the number of random clicks is held to the log's
+SHARE_TOLERANCE = 5e-4  # the rounds end when the share changes by less
+EM_STEPS, EM_TOLERANCE = 500, 1e-8  # for the share, given the log-probabilities of one fit
+LOG_SURE = 30.0  # limit of the log-odds that a session is noise, so that no weight is 0
+LOG_IMPOSSIBLE = -700.0  # log-probability of a session that is impossible under the model
+SIGNIFICANT = 3.0  # standard errors of the gain: a slightly wrong model gains less
+NUMBER_STRENGTH = 20.0  # sessions: prior of the number of random clicks, from the whole log
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +63,7 @@ class Noise:
     """The component of random clicks."""
 
     share: float  # of the sessions
-    user_share: float | None  # of the users, where users are noise
+    user_share: float | None  # of the users, if noise is by user
     numbers: Float64  # [page length, m] P(m random clicks), of models with an order of clicks
     pooled: Float64  # [m] sessions, for other page lengths
     rate: float  # of each position, of models without an order
@@ -70,7 +71,7 @@ class Noise:
     def log_prob(self, lengths: Int64, clicks: Int64, *, ordered: bool) -> Float64:
         """Log P(these clicks | noise) from page lengths and numbers of clicks [session].
 
-        Of the clicks in their order, or of the set of clicks.
+        It is that of the clicks in their order if `ordered`, else that of the click set.
         """
         if not ordered:
             unclicked = (lengths - clicks) * np.log1p(-self.rate)
@@ -81,24 +82,24 @@ class Noise:
         return np.asarray(number + log_factorial(lengths - clicks) - log_factorial(lengths))
 
     def _number_table(self, longest: int) -> Float64:
-        """P(m random clicks) for pages of up to so many ads [page length, m]."""
-        known = len(self.numbers)
-        if longest < known:
+        """P(m random clicks) for pages of up to `longest` ads [page length, m]."""
+        n_known = len(self.numbers)
+        if longest < n_known:
             return self.numbers
         table = np.zeros((longest + 1, longest + 1))
-        table[:known, :known] = self.numbers
-        for n in range(known, longest + 1):
+        table[:n_known, :n_known] = self.numbers
+        for n in range(n_known, longest + 1):
             table[n, : n + 1] = number_distribution([self.pooled], n, NUMBER_STRENGTH)
         return table
 
     def posterior(
         self, model: ClickModel, sessions: SessionBatch, pages: PageDistribution
     ) -> Float64:
-        """P(noise | clicks) of sessions [session], from pages that `add_to` has made."""
+        """P(noise | clicks) of sessions [session], from pages that `add_to` returned."""
         if not isinstance(pages, MixturePages) or self.share == 0:
             return np.zeros(len(sessions))
-        clean, random = (model.score_clicks(sessions, each) for each in pages.components)
-        return to_probability(random - clean, self.share)
+        log_model, log_random = (model.score_clicks(sessions, each) for each in pages.components)
+        return to_probability(log_random - log_model, self.share)
 
     def add_to(
         self,
@@ -106,7 +107,7 @@ class Noise:
         batch: SessionBatch,
         pages: Callable[[int, int], PageDistribution],
     ) -> Callable[[int, int], PageDistribution]:
-        """The pages of a model with a component of random clicks, the last one."""
+        """Add a component of random clicks to the pages of a model, as the last component."""
         if self.share == 0:
             return pages
         noise = self._random_pages(model, batch)
@@ -135,35 +136,39 @@ class Noise:
         return pages
 
     def to_value(self) -> dict[str, Any]:
-        """For the manifest of a saved model."""
+        """Return the values as built-in types, for the manifest of a saved model."""
         value = asdict(self)
         return {name: np.asarray(each).tolist() for name, each in value.items()}
 
     @classmethod
     def from_value(cls, value: dict[str, Any]) -> Self:
-        """What `to_value` returned; anything else is refused."""
+        """Restore what `to_value` returned; raises `StoreError` for other values."""
         numbers, pooled = (np.array(value[name], np.float64) for name in ("numbers", "pooled"))
         shares = [value["share"], value["rate"], value["user_share"] or 0.0]
         square = numbers.ndim == 2 and numbers.shape == (len(numbers),) * 2
-        known = np.concatenate([numbers.ravel(), shares])
-        if not square or not ((known >= 0) & (known <= 1)).all() or not (pooled >= 0).all():
+        probabilities = np.concatenate([numbers.ravel(), shares])
+        if (
+            not square
+            or not ((probabilities >= 0) & (probabilities <= 1)).all()
+            or not (pooled >= 0).all()
+        ):
             raise table_error("noise", "it has values that no fit has")
         return cls(value["share"], value["user_share"], numbers, pooled, value["rate"])
 
 
 class NoiseData(NamedTuple):
-    """The sessions of a log, and which of them are noise together."""
+    """The sessions of a log, and the users whose sessions are all noise, or none of them."""
 
-    log: Log  # of which every pass has the same sessions
+    log: Log  # every pass has the same sessions in the same order
     weight: Float64  # [session]
     lengths: Int64  # [session] ads on the page
     clicks: Int64  # [session] number of clicks
-    user: Int64 | None  # [session] a number; None where each session is judged by itself
-    logs: tuple[LogRecord, ...]  # what the log is known by
+    user: Int64 | None  # [session] number of the user; None if sessions are noise one by one
+    logs: tuple[LogRecord, ...]  # the records of the log
 
     @classmethod
     def of(cls, sessions: object, model: ClickModel) -> NoiseData:
-        """The data of a log, as the setting `noise` says."""
+        """Read the data of a log, by user or by session, according to the setting `noise`."""
         if model.noise == "user":
             return read_users(as_log(sessions)).data
         grouped = as_grouped(sessions, engine=model._engine)
@@ -178,22 +183,22 @@ class NoiseData(NamedTuple):
         )
 
     def fold_weights(self) -> Float64:
-        """The part of the weight that each fold holds out [fold, session]; a user is in one."""
+        """The weight that each fold holds out [fold, session]; one fold has all of a user."""
         if self.user is None:
-            drawn = splitmix64(np.arange(len(self.weight), dtype=np.uint64))
-            first = (drawn % np.uint64(N_FOLDS)).astype(np.int64)
+            hashes = splitmix64(np.arange(len(self.weight), dtype=np.uint64))
+            first = (hashes % np.uint64(N_FOLDS)).astype(np.int64)
             parts = [held_out_weight(self.weight, first, fold, N_FOLDS) for fold in range(N_FOLDS)]
         else:
-            drawn = splitmix64(self.user.astype(np.uint64)) % np.uint64(N_FOLDS)
-            parts = [np.where(drawn == fold, self.weight, 0.0) for fold in range(N_FOLDS)]
+            user_fold = splitmix64(self.user.astype(np.uint64)) % np.uint64(N_FOLDS)
+            parts = [np.where(user_fold == fold, self.weight, 0.0) for fold in range(N_FOLDS)]
         return np.stack(parts)
 
     def collect(self, model: ClickModel, weight: Float64) -> Counts | GroupedSessions:
-        """What the model is fitted to, from sessions with other weights [session]."""
-        found = model._collect(WeightedLog(self.log, weight))
-        if isinstance(found, Counts):
-            return replace(found, logs=self.logs)
-        grouped: GroupedSessions = found
+        """Collect the data that the model is fitted to, with these weights [session]."""
+        result = model._collect(WeightedLog(self.log, weight))
+        if isinstance(result, Counts):
+            return replace(result, logs=self.logs)
+        grouped: GroupedSessions = result
         return replace(grouped, counts=replace(grouped.counts, logs=self.logs))
 
     def count_lengths(self, weight: Float64) -> Float64:
@@ -222,7 +227,7 @@ class Evidence(NamedTuple):
     n_sessions: int  # of the log
 
     def sum_by_unit(self, values: Float64) -> Float64:
-        """Sums over the sessions of each unit, from values [entry]; infinite ones are bounded."""
+        """Sums over the sessions of each unit, from values [entry], which are clipped."""
         bounded = np.clip(np.nan_to_num(values, neginf=-700, posinf=700), -700, 700)
         return np.bincount(self.unit, bounded, len(self.weight)).astype(np.float64)
 
@@ -231,10 +236,10 @@ class Evidence(NamedTuple):
         return self.sum_by_unit(log_random[self.session] - self.log_model)
 
     def spread(self, noise: Float64) -> Float64:
-        """P(noise) of each session from that of its unit; 0 of one that is not here [session]."""
-        judged = np.zeros(self.n_sessions)
-        judged[self.session] = noise[self.unit]
-        return judged
+        """P(noise) of each session from that of its unit [session]; 0 without evidence."""
+        probability = np.zeros(self.n_sessions)
+        probability[self.session] = noise[self.unit]
+        return probability
 
 
 def to_probability(log_ratio: Float64, share: float) -> Float64:
@@ -258,13 +263,13 @@ class UserLog(NamedTuple):
 
 
 def read_users(log: Log) -> UserLog:
-    """The sessions of a log with their users, from its column user.
+    """Read the sessions of a log with their users, from the column user.
 
-    A session without a user is one of its own, whose name is null.
+    Each session without a user gets a user of its own, whose name is null.
     """
     names, weights, lengths, clicks = [], [], [], []
-    recorded = RecordedLog(log)
-    for batch in recorded.batches(with_rows=True):
+    recorded_log = RecordedLog(log)
+    for batch in recorded_log.batches(with_rows=True):
         if batch.rows is None or "user" not in batch.rows.schema.names:
             raise LogError(
                 f"{log.name} has no column user, by which noise='user' finds users who click at "
@@ -275,13 +280,15 @@ def read_users(log: Log) -> UserLog:
         lengths.append(np.diff(batch.page))
         clicks.append(np.diff(batch.clicks))
     log.require_rows()
-    encoded = pa.chunked_array(names).combine_chunks().dictionary_encode()
-    user = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    alone = user < 0
-    user[alone] = len(encoded.dictionary) + np.arange(alone.sum())
-    known = pa.concat_arrays([encoded.dictionary, pa.nulls(int(alone.sum()), pa.string())])
-    weight, ads, clicked = (np.concatenate(each) for each in (weights, lengths, clicks))
-    return UserLog(NoiseData(log, weight, ads, clicked, user, (recorded.record,)), user, known)
+    codes = pa.chunked_array(names).combine_chunks().dictionary_encode()
+    user = codes.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    no_user = user < 0
+    user[no_user] = len(codes.dictionary) + np.arange(no_user.sum())
+    user_names = pa.concat_arrays([codes.dictionary, pa.nulls(int(no_user.sum()), pa.string())])
+    weight, n_ads, n_clicks = (np.concatenate(each) for each in (weights, lengths, clicks))
+    return UserLog(
+        NoiseData(log, weight, n_ads, n_clicks, user, (recorded_log.record,)), user, user_names
+    )
 
 
 class GroupedLog:
@@ -308,17 +315,17 @@ class GroupedLog:
         )
 
     def _outcomes(self) -> ClickOutcomes | None:
-        """The outcomes of last clicks; those of the others are no longer known."""
+        """The outcomes of last clicks; grouped sessions do not have those of earlier clicks."""
         block = self._grouped.whole
         if block.outcome is None:
             return None
         outcome = np.zeros(len(block.click), np.int8)
-        clicked = np.diff(block.clicks) > 0
-        outcome[block.clicks[1:][clicked] - 1] = block.outcome[clicked]
+        has_click = np.diff(block.clicks) > 0
+        outcome[block.clicks[1:][has_click] - 1] = block.outcome[has_click]
         return ClickOutcomes(outcome, None, None)
 
     def require_rows(self) -> None:
-        """There are some."""
+        """Do nothing: grouped sessions have rows."""
 
 
 class WeightedLog:
@@ -341,20 +348,20 @@ class WeightedLog:
             yield replace(batch, weight=weight)
 
     def require_rows(self) -> None:
-        """As the log does."""
+        """Check that the log has rows."""
         self._log.require_rows()
 
 
 class NoiseEstimate(NamedTuple):
-    """The component of random clicks, and which sessions are likely to be of it."""
+    """The component of random clicks, and how likely each session is not part of it."""
 
     noise: Noise
     clean: Float64  # [session] P(not noise)
-    log_prob: Float64  # [unit] of its clicks
+    log_prob: Float64  # [unit] log-probability of its clicks
 
 
 class HeldOut(NamedTuple):
-    """Sessions that are held out, and what a fit to the rest says of all sessions."""
+    """Held-out sessions, and the log-probability of all sessions under a fit to the rest."""
 
     held_out: Float64  # [session] weight
     log_model: Float64  # [session] log-probability, without noise
@@ -370,60 +377,61 @@ class NoiseFit(NamedTuple):
 
     def score(self, weight: Float64) -> Float64:
         """Log-probability of every session under a fit to these weights [session]."""
-        judge = self.model.clone()
-        judge._engine = self.model._engine
-        judge._fit(self.data.collect(judge, weight), self.history, self.text)
-        return np.maximum(score_sessions(judge, self.data.log), LOG_IMPOSSIBLE)
+        model = self.model.clone()
+        model._engine = self.model._engine
+        model._fit(self.data.collect(model, weight), self.history, self.text)
+        return np.maximum(score_sessions(model, self.data.log), LOG_IMPOSSIBLE)
 
     def estimate(self) -> NoiseEstimate | None:
-        """The component of random clicks; None where there is none."""
+        """Estimate the component of random clicks; None if there is no noise."""
         weight = self.data.weight
         if weight.sum() < MIN_SESSIONS:
             return None
         folds = [HeldOut(each, self.score(weight - each)) for each in self.data.fold_weights()]
-        found = self.maximise(folds)
-        return found if self.is_asked_for(found, folds) else None
+        result = self.maximise(folds)
+        return result if self.is_significant(result, folds) else None
 
     def maximise(self, folds: list[HeldOut]) -> NoiseEstimate:
-        """The component of random clicks by EM, each of whose rounds fits the model again.
+        """Estimate the component of random clicks by EM; every round fits the model again.
 
-        It starts with what fits to the rest of each fold say of held-out sessions. A fit to all
-        sessions explains random ones too where it knows little else of a pair, and EM from there
-        may never find them.
+        EM starts from the log-probabilities of held-out sessions under fits to the other folds. A
+        fit to all sessions also explains the random ones, if it has little other data of a pair,
+        and EM that starts there may never find them.
         """
         weight, ordered = self.data.weight, self.model.ordered
         total = np.sum([fold.held_out * fold.log_model for fold in folds], axis=0)
-        found = estimate_noise(self.data, total / np.maximum(weight, 1e-300), ordered=ordered)
+        result = estimate_noise(self.data, total / np.maximum(weight, 1e-300), ordered=ordered)
         for step in range(MOST_ROUNDS):
             report_progress("rounds", step, MOST_ROUNDS)
-            if found.noise.share < NEGLIGIBLE_SHARE:
+            if result.noise.share < NEGLIGIBLE_SHARE:
                 break
-            last = found.noise.share
-            found = estimate_noise(self.data, self.score(weight * found.clean), ordered=ordered)
-            if abs(found.noise.share - last) < SHARE_TOLERANCE:
+            last = result.noise.share
+            result = estimate_noise(self.data, self.score(weight * result.clean), ordered=ordered)
+            if abs(result.noise.share - last) < SHARE_TOLERANCE:
                 break
-        return found
+        return result
 
-    def is_asked_for(self, found: NoiseEstimate, folds: list[HeldOut]) -> bool:
-        """Whether both the log and held-out parts of it significantly gain by the component.
+    def is_significant(self, estimate: NoiseEstimate, folds: list[HeldOut]) -> bool:
+        """Whether the component significantly helps both the log and held-out parts of it.
 
-        Held-out sessions alone are no sign of noise: where a fit is too sure of rare pairs, they
-        gain by any doubt.
+        A gain of held-out sessions alone is no evidence of noise: if a fit is overconfident about
+        rare pairs, any component that makes it less certain helps them.
         """
-        if found.noise.share < NEGLIGIBLE_SHARE:
+        if estimate.noise.share < NEGLIGIBLE_SHARE:
             return False
         without = self.data.gather_evidence(self.data.weight, self.score(self.data.weight))
         before = without.sum_by_unit(without.log_model)
-        if not is_significant_gain(before, found.log_prob, without.weight, SIGNIFICANT):
+        if not is_significant_gain(before, estimate.log_prob, without.weight, SIGNIFICANT):
             return False
-        gains = [self._measure_gain(found.noise, fold) for fold in folds]
+        gains = [self._measure_gain(estimate.noise, fold) for fold in folds]
         gain, weight = (np.concatenate(each) for each in zip(*gains, strict=True))
         return is_significant_gain(np.zeros(len(gain)), gain, weight, SIGNIFICANT)
 
     def _measure_gain(self, noise: Noise, fold: HeldOut) -> tuple[Float64, Float64]:
-        """What the units that are held out gain by the component, and their weights [unit].
+        """The gain of held-out units by the component, and their weights [unit].
 
-        Of what is held out, the fits know but the share of noise and its numbers of clicks.
+        The fits know nothing of the held-out units except the share of noise and its numbers of
+        clicks.
         """
         data, rest = self.data, self.data.weight - fold.held_out
         share = noise.share if noise.user_share is None else noise.user_share
@@ -431,43 +439,43 @@ class NoiseFit(NamedTuple):
         log_model = fold.log_model
         for _ in range(HELD_OUT_ROUNDS):
             evidence = data.gather_evidence(rest, log_model)
-            judged = evidence.spread(to_probability(evidence.log_ratio(random), share))
-            log_model = self.score(rest * (1 - judged))
+            posterior = evidence.spread(to_probability(evidence.log_ratio(random), share))
+            log_model = self.score(rest * (1 - posterior))
         evidence = data.gather_evidence(fold.held_out, log_model)
-        mixed = log_mixture_gain(evidence.log_ratio(random), share)
-        refitted = evidence.sum_by_unit((log_model - fold.log_model)[evidence.session])
-        return mixed + refitted, evidence.weight
+        mixture_gain = log_mixture_gain(evidence.log_ratio(random), share)
+        refit_gain = evidence.sum_by_unit((log_model - fold.log_model)[evidence.session])
+        return mixture_gain + refit_gain, evidence.weight
 
 
 def fit_with_noise(
     model: ClickModel, sessions: object, history: Counts | None, text: AdTokens | None
 ) -> Counts | GroupedSessions:
-    """Fit a model and its component of random clicks; return what it was fitted to.
+    """Fit a model and its component of random clicks; return the data of the final fit.
 
-    In the final fit sessions count by how likely they are not noise, if there is noise at all.
+    In the final fit every session is weighted by the probability that it is not noise.
     """
     data = NoiseData.of(sessions, model)
-    found = NoiseFit(model, data, history, text).estimate()
-    noise, clean = no_noise(data) if found is None else (found.noise, found.clean)
-    collected = data.collect(model, data.weight * clean)
-    model._fit(collected, history, text)
+    estimate = NoiseFit(model, data, history, text).estimate()
+    noise, clean = no_noise(data) if estimate is None else (estimate.noise, estimate.clean)
+    collection = data.collect(model, data.weight * clean)
+    model._fit(collection, history, text)
     model.noise_ = noise
-    return collected
+    return collection
 
 
 def no_noise(data: NoiseData) -> tuple[Noise, Float64]:
-    """A component of random clicks that no session is of, and P(not noise) [session]."""
+    """A component of random clicks without any session, and P(not noise) = 1 [session]."""
     return _to_noise([data.count_lengths(data.weight)]), np.ones(len(data.weight))
 
 
 def collect_clean(model: ClickModel, sessions: object) -> Counts | GroupedSessions:
-    """What a fitted model is updated with: sessions that count by how likely they are no noise."""
+    """Collect the data of an update of a fitted model, with sessions weighted by P(not noise)."""
     data = NoiseData.of(sessions, model)
     return data.collect(model, data.weight * (1 - _judge_sessions(model, data)))
 
 
 def noise_prob(model: ClickModel, log: Log) -> Float64:
-    """P(noise) of each session of a log; of a user's from all of hers in it [session]."""
+    """P(noise) of each session, or of its user given all sessions of the user [session]."""
     if model.noise == "user":
         return _judge_sessions(model, read_users(log).data)
     batches = [(np.diff(batch.page), np.diff(batch.clicks)) for batch in log.batches()]
@@ -477,11 +485,11 @@ def noise_prob(model: ClickModel, log: Log) -> Float64:
 
 def judge_users(model: ClickModel, log: Log) -> pa.Table:
     """P(noise) of each user of a log: columns user, sessions and noise_prob."""
-    read = read_users(log)
-    found = np.zeros(len(read.names))
-    found[read.user] = _judge_sessions(model, read.data)
-    sessions = np.bincount(read.user, minlength=len(found))
-    return pa.table({"user": read.names, "sessions": sessions, "noise_prob": found})
+    users = read_users(log)
+    probability = np.zeros(len(users.names))
+    probability[users.user] = _judge_sessions(model, users.data)
+    sessions = np.bincount(users.user, minlength=len(probability))
+    return pa.table({"user": users.names, "sessions": sessions, "noise_prob": probability})
 
 
 def _judge_sessions(model: ClickModel, data: NoiseData) -> Float64:
@@ -498,7 +506,7 @@ def _judge_sessions(model: ClickModel, data: NoiseData) -> Float64:
 def score_sessions(model: ClickModel, log: Log) -> Float64:
     """Log-probability of the clicks of every session under the model without noise [session].
 
-    In their order, if the model has one.
+    It is that of the clicks in their order for an ordered model, else that of the click set.
     """
     parts = [np.zeros(0)]
     for batch in log.batches():
@@ -508,7 +516,7 @@ def score_sessions(model: ClickModel, log: Log) -> Float64:
 
 
 def estimate_noise(data: NoiseData, log_model: Float64, *, ordered: bool) -> NoiseEstimate:
-    """The component of random clicks by EM, given the log-probabilities of sessions [session]."""
+    """Estimate the component of random clicks, given log-probabilities of sessions [session]."""
     table = data.count_lengths(data.weight)
     noise, share = _to_noise([table]), FIRST_SHARE
     evidence = data.gather_evidence(data.weight, log_model)
@@ -517,28 +525,29 @@ def estimate_noise(data: NoiseData, log_model: Float64, *, ordered: bool) -> Noi
         posterior = to_probability(evidence.log_ratio(random), share)
         last, share = share, float(np.average(posterior, weights=evidence.weight))
         share = min(max(share, LEAST_SHARE), MOST_SHARE)
-        judged = evidence.spread(posterior)
-        noise = _to_noise([table, data.count_lengths(data.weight * judged)])
+        session_posterior = evidence.spread(posterior)
+        noise = _to_noise([table, data.count_lengths(data.weight * session_posterior)])
         if abs(share - last) < EM_TOLERANCE:
             break
-    of_sessions = float(judged @ data.weight / data.weight.sum())
-    of_sessions = min(max(of_sessions, LEAST_SHARE), MOST_SHARE)
-    found = replace(noise, share=of_sessions, user_share=None if data.user is None else share)
+    session_share = float(session_posterior @ data.weight / data.weight.sum())
+    session_share = min(max(session_share, LEAST_SHARE), MOST_SHARE)
+    result = replace(noise, share=session_share, user_share=None if data.user is None else share)
     ratio = evidence.log_ratio(noise.log_prob(data.lengths, data.clicks, ordered=ordered))
-    of_units = evidence.sum_by_unit(evidence.log_model) + log_mixture_gain(ratio, share)
-    return NoiseEstimate(found, 1 - judged, of_units)
+    log_prob = evidence.sum_by_unit(evidence.log_model) + log_mixture_gain(ratio, share)
+    return NoiseEstimate(result, 1 - session_posterior, log_prob)
 
 
 def _to_noise(layers: list[Float64]) -> Noise:
-    """How random clicks are, from sessions by page length and number of clicks [length, m].
+    """Estimate random clicks from sessions by page length and number of clicks [length, m].
 
-    Each layer of sessions has the one before as its prior.
+    The prior of each layer of sessions is the layer before it.
     """
     numbers, pooled = distribute_numbers(layers, NUMBER_STRENGTH)
     lengths, clicks = np.indices(layers[0].shape)
     rate = 0.5
     for layer in layers:
-        shown = float((layer * lengths).sum())
-        rate = (float((layer * clicks).sum()) + NUMBER_STRENGTH * rate) / (shown + NUMBER_STRENGTH)
+        impressions = float((layer * lengths).sum())
+        successes = float((layer * clicks).sum()) + NUMBER_STRENGTH * rate
+        rate = successes / (impressions + NUMBER_STRENGTH)
     rate = min(max(rate, PROBABILITY_MARGIN), 1 - PROBABILITY_MARGIN)
     return Noise(0.0, None, numbers, pooled, rate)

@@ -1,8 +1,9 @@
-"""A model in buckets, opened lazily: it answers about the queries it is asked for.
+"""A model in buckets, opened lazily: a bucket is read when one of its queries is needed.
 
-Each answer comes from an ordinary model with just the queries that it needs: their rows are taken
-from the buckets and put together, and what holds for all queries is shared. So answers are those of
-the whole model to the last bit. Buckets stay in memory up to a limit, the last used the longest.
+Each answer comes from an ordinary model with only the queries that it needs: their rows are read
+from the buckets and concatenated, and the values common to all queries are shared. So the answers
+are identical to those of the whole model, to the last bit. Buckets stay in memory up to a limit;
+the least recently used bucket is dropped first.
 """
 
 from __future__ import annotations
@@ -54,20 +55,20 @@ from reclick.runtime.filesystem import AnyPath, Location, as_path, resolve
 from reclick.text.word_rates import TextIndex
 
 CACHE_BYTES = 1 << 30  # of buckets in memory, by default
-BUILD_SHARE = 8  # a bucket becomes a model when an eighth of its queries was asked for
+BUILD_SHARE = 8  # a bucket becomes a model after requests for an eighth of its queries
 MODEL_FACTOR = 3  # memory of a model built from rows, relative to the rows
 ROWS_FACTOR = 1.5  # memory of a bucket with its index, relative to its rows
-MOST_GROUPS = 64  # of buckets, each with a file of its own in a join
+MOST_GROUPS = 64  # of buckets: a join writes a file for each group
 PAIRS_AT_ONCE = 1 << 18  # whose relevance is computed together
 
 
 class Bucket:
-    """The rows of the queries of one bucket, checked."""
+    """The rows of the queries of one bucket, which were checked."""
 
     def __init__(self, rows: QueryRows, restore: Callable[[QueryRows], ClickModel]) -> None:
         self.rows = rows
         self._restore = restore
-        self._asked = 0
+        self._n_requests = 0
         self._index = Interner()
         self._index.codes(rows.queries)
         self._size = rows.nbytes
@@ -77,87 +78,87 @@ class Bucket:
         """The model of these queries."""
         return self._restore(self.rows)
 
-    def is_worth_building(self, queries: int) -> bool:
-        """Whether to build the model, when so many of its queries are asked for once more."""
-        self._asked += queries
-        return "model" in vars(self) or self._asked * BUILD_SHARE >= self.rows.query.num_rows
+    def is_worth_building(self, n_queries: int) -> bool:
+        """Whether to build the model, after a request for some more of its queries."""
+        self._n_requests += n_queries
+        return "model" in vars(self) or self._n_requests * BUILD_SHARE >= self.rows.query.num_rows
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        built = MODEL_FACTOR if "model" in vars(self) else 0
-        return self._size * (1 + built) + self._index.nbytes
+        model_factor = MODEL_FACTOR if "model" in vars(self) else 0
+        return self._size * (1 + model_factor) + self._index.nbytes
 
     def find(self, queries: pa.Array) -> Int64:
-        """The rows of those queries that are here, ascending."""
+        """The rows of the queries that are in this bucket, ascending."""
         code = self._index.find(queries)
         return np.unique(code[code >= 0]).astype(np.int64)
 
 
 class BucketCache:
-    """The buckets of a folder that were used last, up to a number of bytes."""
+    """The most recently used buckets of a folder, up to a number of bytes."""
 
     def __init__(self, limit: int, load: Callable[[int], Bucket]) -> None:
         self.limit = limit
         self.loads = 0  # how often a bucket was read
         self._load = load
-        self._kept: OrderedDict[int, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[int, Bucket] = OrderedDict()
         self._lock = threading.RLock()
 
     def get(self, number: int) -> Bucket:
         """A bucket, read if it is not in memory."""
         with self._lock:
-            if number not in self._kept:
-                self._kept[number] = self._load(number)
+            if number not in self._buckets:
+                self._buckets[number] = self._load(number)
                 self.loads += 1
-            self._kept.move_to_end(number)
-            bucket = self._kept[number]
+            self._buckets.move_to_end(number)
+            bucket = self._buckets[number]
             self._trim()
             return bucket
 
     def _trim(self) -> None:
-        size = sum(each.nbytes for each in self._kept.values())
-        while size > self.limit and len(self._kept) > 1:
-            _, last = self._kept.popitem(last=False)
-            size -= last.nbytes
+        size = sum(each.nbytes for each in self._buckets.values())
+        while size > self.limit and len(self._buckets) > 1:
+            _, oldest = self._buckets.popitem(last=False)
+            size -= oldest.nbytes
 
 
 class PartitionedModel(ClickModel):
     """A saved model whose buckets are read when they are needed.
 
-    `rc.load` returns one for a folder that was saved with `buckets`: an object that is also of the
-    class of the saved model. It answers everything that does not change the model. The buckets in
-    memory take at most about `cache_bytes`, or one bucket if that is more.
+    `rc.load` returns one for a folder that was saved with `buckets`: an object that is also an
+    instance of the class of the saved model. Methods that would change the model raise an error.
+    The buckets in memory take at most about `cache_bytes`, or one bucket if that is more.
     """
 
     cache_bytes: int
     _folder: AnyPath
-    _stored: artifact.Artifact
-    _written: dict[int, WrittenBucket]
-    _head: ClickModel  # of one query, for answers about unknown ones
+    _artifact: artifact.Artifact
+    _bucket_entries: dict[int, WrittenBucket]
+    _head: ClickModel  # of one query, for answers about unknown queries
     _cache: BucketCache
     _whole_class: ClassVar[type[ClickModel]]
 
     @classmethod
     def open(
-        cls, folder: Location, stored: artifact.Artifact, cache_bytes: int | None = None
+        cls, folder: Location, contents: artifact.Artifact, cache_bytes: int | None = None
     ) -> PartitionedModel:
-        """The model of a folder whose manifest and common tables were read."""
-        settings = stored.settings
+        """Open the model of a folder, given its manifest and its tables of the whole log."""
+        settings = contents.settings
         model = make_class(MODELS[str(settings["model"])])(**settings["settings"])
-        model._stored = stored
+        model._artifact = contents
         model._folder = as_path(folder)
         model.set_cache(CACHE_BYTES if cache_bytes is None else cache_bytes)
-        model._written = {
+        model._bucket_entries = {
             int(each["bucket"]): WrittenBucket(**each) for each in settings["written"]
         }
         totals = model.training_totals
         overall = totals.clicks / totals.impressions if totals.impressions else 0.5
-        model._corpus = read_corpus(settings["values"], stored.tables, overall)
+        model._corpus = read_corpus(settings["values"], contents.tables, overall)
         model._head = head = model._open_head()
-        hidden = {*model.pair_parameters, *model.query_parameters, "counts_", *vars(model)}
-        of_log = {name: value for name, value in vars(head).items() if name not in hidden}
-        vars(model).update(of_log)
+        by_row = {*model.pair_parameters, *model.query_parameters, "counts_", *vars(model)}
+        common = {name: value for name, value in vars(head).items() if name not in by_row}
+        vars(model).update(common)
         return model
 
     # buckets
@@ -169,7 +170,7 @@ class PartitionedModel(ClickModel):
         self._cache = BucketCache(self.cache_bytes, self._load_bucket)
 
     def _load_bucket(self, number: int) -> Bucket:
-        """Read a bucket, refusing one that is not what the manifest says."""
+        """Read a bucket; raises `StoreError` if it is not the bucket of the manifest."""
         with self._explain_damage(number) as folder:
             part = artifact.read(folder, kind="bucket")
             rows = QueryRows(*(part.tables[each] for each in ROW_TYPES)).without_totals()
@@ -178,11 +179,11 @@ class PartitionedModel(ClickModel):
         return Bucket(rows, self._restore)
 
     def _read_volumes(self, number: int) -> pa.Table:
-        """The queries of a bucket and their sessions, without reading its pairs."""
-        of_log = (f"{OF_LOG}{name}" for name in self._stored.tables)
-        unused = {"pair", "ad", "sequence", *of_log}
+        """Read the queries of a bucket and their sessions, without its pairs."""
+        log_tables = (f"{OF_LOG}{name}" for name in self._artifact.tables)
+        tables_to_skip = {"pair", "ad", "sequence", *log_tables}
         with self._explain_damage(number) as folder:
-            part = artifact.read(folder, kind="bucket", leave_out=unused)
+            part = artifact.read(folder, kind="bucket", leave_out=tables_to_skip)
             queries = read_strings(part.tables, "query", QUERY, ascending=True)
             code = read_codes(part.tables, "visit", "counts_visits.query", len(queries))
             sessions = read_numbers(
@@ -194,12 +195,12 @@ class PartitionedModel(ClickModel):
 
     @contextmanager
     def _explain_damage(self, number: int) -> Iterator[AnyPath]:
-        """The folder of a bucket; what goes wrong with it is a `StoreError` that names it."""
-        folder = bucket_folder(self._folder, self._stored.settings["parts"], number)
+        """Yield the folder of a bucket; errors become a `StoreError` that names the folder."""
+        folder = bucket_folder(self._folder, self._artifact.settings["parts"], number)
         try:
             yield folder
-        except Exception as error:  # whatever a folder that was altered may lead to
-            self._refuse_changed()
+        except Exception as error:  # an altered folder may raise anything
+            self._check_unchanged()
             reason = str(error) if isinstance(error, StoreError) else f"{type(error)}: {error}"
             raise StoreError(
                 f"{folder} cannot be loaded. {reason} Save the model again, or restore the folder "
@@ -207,14 +208,14 @@ class PartitionedModel(ClickModel):
             ) from error
 
     def _check_bucket(self, number: int, fingerprint: str, queries: pa.Array) -> None:
-        if fingerprint != self._written[number].fingerprint:
+        if fingerprint != self._bucket_entries[number].fingerprint:
             raise StoreError("It is not the bucket that the manifest of the model names.")
         if (query_buckets(queries, self.buckets) != number).any():
             raise StoreError("It has queries that belong to other buckets.")
 
-    def _refuse_changed(self) -> None:
-        """Say so if the model was saved again since it was loaded: its buckets may be gone."""
-        if artifact.fingerprint(self._folder) != self._stored.fingerprint:
+    def _check_unchanged(self) -> None:
+        """Raise if the model was saved again since it was loaded: its buckets may be gone."""
+        if artifact.fingerprint(self._folder) != self._artifact.fingerprint:
             raise StoreError(
                 f"{self._folder} was saved again since it was loaded, and what was there before is "
                 "gone. Load it again."
@@ -223,12 +224,12 @@ class PartitionedModel(ClickModel):
     @property
     def training_totals(self) -> TrainingTotals:
         """The size of the training log."""
-        return TrainingTotals(**self._stored.settings["totals"])
+        return TrainingTotals(**self._artifact.settings["totals"])
 
     @property
     def buckets(self) -> int:
         """The number of buckets."""
-        return int(self._stored.settings["buckets"])
+        return int(self._artifact.settings["buckets"])
 
     @cached_property
     def _log_tables(self) -> dict[str, pa.Table]:
@@ -236,20 +237,20 @@ class PartitionedModel(ClickModel):
         types = {**COMMON_TABLES, **self.table_rows}
         return {
             name: table
-            for name, table in self._stored.tables.items()
+            for name, table in self._artifact.tables.items()
             if types.get(name) == WHOLE_LOG and not name.startswith(("text_", "prior_"))
         }
 
     def _restore(self, rows: QueryRows) -> ClickModel:
-        """The model of some queries."""
+        """Build the model of some queries."""
         model = self._whole_class(**self.get_params())
         model._corpus = self._corpus
         try:
-            values = self._stored.settings["values"]
+            values = self._artifact.settings["values"]
             model._load_tables(values, rows.to_tables() | self._log_tables)
         except StoreError as error:
             raise StoreError(f"{self._folder} cannot be loaded. {error}") from error
-        except Exception as error:  # whatever a folder that was altered may lead to
+        except Exception as error:  # an altered folder may raise anything
             raise StoreError(
                 f"{self._folder} cannot be loaded: {type(error).__name__}: {error}. It was "
                 "altered, or written by another version: fit again, and save to a new folder."
@@ -258,44 +259,46 @@ class PartitionedModel(ClickModel):
         return model
 
     def _open_head(self) -> ClickModel:
-        """The model of one query of the smallest bucket: what holds for all queries is in it.
+        """Build the model of one query of the smallest bucket, for the values of the whole log.
 
-        Not of none, as models need not answer without any.
+        It needs a query, because models without queries need not work.
         """
-        smallest = min(self._written.values(), key=lambda each: each.bytes)
+        smallest = min(self._bucket_entries.values(), key=lambda each: each.bytes)
         return self._restore(self._cache.get(smallest.bucket).rows.take(np.zeros(1, np.int64)))
 
     def _gather_queries(self, queries: pa.Array) -> ClickModel:
-        """A model in memory that has all that is known of these queries."""
-        bucket = query_buckets(queries, self.buckets)
-        wanted = [int(each) for each in np.unique(bucket) if int(each) in self._written]
-        if len(wanted) == 1:
-            found = self._cache.get(wanted[0])
-            if found.is_worth_building(len(queries)):
-                return found.model
+        """Return a model in memory with these queries, except those that are unknown."""
+        query_bucket = query_buckets(queries, self.buckets)
+        numbers = [
+            int(each) for each in np.unique(query_bucket) if int(each) in self._bucket_entries
+        ]
+        if len(numbers) == 1:
+            bucket = self._cache.get(numbers[0])
+            if bucket.is_worth_building(len(queries)):
+                return bucket.model
         parts = []
-        for number in wanted:
-            found = self._cache.get(number)
-            rows = found.find(queries.filter(pa.array(bucket == number)))
+        for number in numbers:
+            bucket = self._cache.get(number)
+            rows = bucket.find(queries.filter(pa.array(query_bucket == number)))
             if len(rows):
-                parts.append(found.rows.take(rows))
+                parts.append(bucket.rows.take(rows))
         return self._restore(concatenate_rows(parts)) if parts else self._head
 
     def group_buckets(self) -> Int64:
-        """A group for each bucket, so that the buckets of a group fit in memory together."""
+        """Assign a group to each bucket, so that the buckets of a group fit in memory together."""
         sizes = np.zeros(self.buckets)
-        for each in self._written.values():
+        for each in self._bucket_entries.values():
             sizes[each.bucket] = ROWS_FACTOR * each.bytes
         limit = max(float(self.cache_bytes), sizes.sum() / MOST_GROUPS, 1.0)
         group = ((np.cumsum(sizes) - sizes / 2) // limit).astype(np.int64)
         return np.unique(group, return_inverse=True)[1].astype(np.int64)
 
-    def _each_bucket(self) -> Iterator[Bucket]:
-        return (self._cache.get(number) for number in sorted(self._written))
+    def _iterate_buckets(self) -> Iterator[Bucket]:
+        return (self._cache.get(number) for number in sorted(self._bucket_entries))
 
     def check_folder(self) -> None:
         """Read every bucket; raise a `StoreError` if anything is damaged."""
-        for bucket in self._each_bucket():
+        for bucket in self._iterate_buckets():
             check_answers(bucket.model)
 
     # answers
@@ -317,32 +320,32 @@ class PartitionedModel(ClickModel):
         text: object = None,
         level: float = 0.9,
     ) -> pa.Table:
-        """As of every model. All pairs are one table: `rc.export` writes them bucket by bucket."""
+        """As in every model. All pairs are one table; `rc.export` writes them bucket by bucket."""
         options: dict[str, Any] = {"text": text, "level": level}
         if query is not None:
             part = self._gather_queries(pa.array([str(query)]))
             return part.relevance(pairs, query=query, **options)
         if pairs is None:
-            tables = [bucket.model.relevance(**options) for bucket in self._each_bucket()]
+            tables = [bucket.model.relevance(**options) for bucket in self._iterate_buckets()]
             return pa.concat_tables(tables).sort_by([("query", "ascending"), ("ad", "ascending")])
         queries, ads = as_pairs(pairs)
         tables = []
         for start in range(0, max(len(queries), 1), PAIRS_AT_ONCE):
-            asked = queries.slice(start, PAIRS_AT_ONCE)
-            table = pa.table({"query": asked, "ad": ads.slice(start, PAIRS_AT_ONCE)})
-            tables.append(self._gather_queries(pc.unique(asked)).relevance(table, **options))
+            query_slice = queries.slice(start, PAIRS_AT_ONCE)
+            table = pa.table({"query": query_slice, "ad": ads.slice(start, PAIRS_AT_ONCE)})
+            tables.append(self._gather_queries(pc.unique(query_slice)).relevance(table, **options))
         return pa.concat_tables(tables)
 
     @property
     def training_counts(self) -> Counts:
         """The counts of the training log, all in memory."""
-        rows = concatenate_rows([bucket.rows for bucket in self._each_bucket()])
+        rows = concatenate_rows([bucket.rows for bucket in self._iterate_buckets()])
         return counts_from_tables(rows.to_tables() | self._log_tables)[0]
 
     @property
     def sequence_counts(self) -> Counts:
         """The click sequences of the training log over all queries, without its pairs."""
-        tables = self._stored.tables
+        tables = self._artifact.tables
         starts, clicks = read_lists(tables, "sequences", SEQUENCE, low=1, high=1 << 24)
         sessions = read_numbers(tables, "sequences", "totals.sessions", low=0)
         return Counts.of_sequences(starts, clicks, sessions, self._head.training_counts.lengths)
@@ -350,29 +353,33 @@ class PartitionedModel(ClickModel):
     @property
     def training_ads(self) -> pa.Array:
         """Every ad of the training log."""
-        return self._stored.tables["ads"][AD].combine_chunks()
+        return self._artifact.tables["ads"][AD].combine_chunks()
 
     def iterate_pairs(self, size: int) -> Iterator[pa.Table]:
         """All pairs, bucket by bucket."""
-        for bucket in self._each_bucket():
+        for bucket in self._iterate_buckets():
             yield from bucket.model.iterate_pairs(size)
 
     def query_volumes(self) -> pa.Table:
         """Every query and its sessions, bucket by bucket; the buckets in memory stay there."""
-        return pa.concat_tables([self._read_volumes(number) for number in sorted(self._written)])
+        return pa.concat_tables(
+            [self._read_volumes(number) for number in sorted(self._bucket_entries)]
+        )
 
     def queries_of_ad(self, ad: str) -> pa.Array:
         """The queries that an ad was shown for, bucket by bucket."""
-        return pa.concat_arrays([bucket.model.queries_of_ad(ad) for bucket in self._each_bucket()])
+        return pa.concat_arrays(
+            [bucket.model.queries_of_ad(ad) for bucket in self._iterate_buckets()]
+        )
 
     def first_page(self, ads: int) -> tuple[str, list[str]]:
         """A query of the first bucket."""
-        return next(self._each_bucket()).model.first_page(ads)
+        return next(self._iterate_buckets()).model.first_page(ads)
 
-    # what it cannot do, and what it does in another way
+    # methods that raise, and methods that work differently
 
     def fit(self, *_: object, **__: object) -> NoReturn:
-        """Refused: a fit needs a model in memory."""
+        """Raise `CannotAnswerError`: a fit needs a model in memory."""
         raise CannotAnswerError(
             f"This {self._whole_class.__name__} was opened from buckets and cannot be fitted. Fit "
             "model.clone() and save it with ",
@@ -381,11 +388,11 @@ class PartitionedModel(ClickModel):
         )
 
     def fit_to(self, *_: object, **__: object) -> NoReturn:
-        """Refused, as `fit` is."""
+        """Raise `CannotAnswerError`, as `fit` does."""
         self.fit()
 
     def update(self, *_: object, **__: object) -> NoReturn:
-        """Refused: what holds for all queries would change with any of them."""
+        """Raise `CannotAnswerError`: any update changes the values common to all queries."""
         raise CannotAnswerError(
             f"This {self._whole_class.__name__} was opened from buckets and cannot be updated: "
             "what it says of one query depends on all others. Where it fits in memory, update "
@@ -399,7 +406,7 @@ class PartitionedModel(ClickModel):
         return self._whole_class(**self.get_params())
 
     def set_params(self, **settings: Any) -> Self:
-        """Refused, unless nothing changes: `clone` is the model to change."""
+        """Raise `CannotAnswerError` if a setting would change; change those of `clone()`."""
         if self._whole_class(**{**self.get_params(), **settings}).get_params() == self.get_params():
             return self
         raise CannotAnswerError(
@@ -408,9 +415,9 @@ class PartitionedModel(ClickModel):
         )
 
     def to_memory(self) -> ClickModel:
-        """The whole model in memory, as if it had never been in buckets."""
-        tables = self._stored.tables
-        rows = concatenate_rows([bucket.rows for bucket in self._each_bucket()])
+        """Load the whole model into memory, as if it had been saved without buckets."""
+        tables = self._artifact.tables
+        rows = concatenate_rows([bucket.rows for bucket in self._iterate_buckets()])
         whole = rows.to_tables() | {
             name: table
             for name, table in tables.items()
@@ -421,7 +428,7 @@ class PartitionedModel(ClickModel):
             prior = {name: tables["ads"][f"prior_ads.{name}"] for name in names}
             whole["prior_ads"] = pa.table(prior)
         model = self.clone()
-        model._load_tables(self._stored.settings["values"], whole)
+        model._load_tables(self._artifact.settings["values"], whole)
         model.provenance_ = self.provenance_
         return model
 
@@ -436,10 +443,10 @@ class PartitionedModel(ClickModel):
                 "model.to_memory()."
             )
         if resolve(folder) == resolve(self._folder):
-            self._refuse_changed()
+            self._check_unchanged()
             return
         writer = BucketWriter.start(folder, self.buckets)
-        writer.copy(self._stored, self._folder)
+        writer.copy(self._artifact, self._folder)
 
     def __getattr__(self, name: str) -> Any:
         if name in (*self.pair_parameters, *self.query_parameters, "counts_"):
@@ -459,12 +466,12 @@ class PartitionedModel(ClickModel):
 
 
 def open_folder(folder: Location, cache_bytes: int) -> ClickModel:
-    """What a pickled model becomes: it is opened again."""
+    """Open the folder of a pickled model again."""
     return load(folder, cache_bytes=cache_bytes)
 
 
 @cache
 def make_class(base: type[ClickModel]) -> type[PartitionedModel]:
-    """The class of models of some class that are opened from buckets."""
+    """Make the subclass of a model class whose models are opened from buckets."""
     members = {"_whole_class": base, "settings": base.settings, "__doc__": PartitionedModel.__doc__}
     return type(base.__name__, (PartitionedModel, base), members)

@@ -163,25 +163,25 @@ def prior_moves(length: int) -> Float64:
     direction = np.where(distance > 0, FORWARD, np.where(distance < 0, BACK, 0.0))
     moves = direction * DECAY ** np.maximum(np.abs(distance) - 1, 0)
     rows = moves.sum(axis=1, keepdims=True)
-    alone = rows == 0  # the only position of a page: the walk must end there
+    alone = rows == 0  # the only position of a page: the walk always ends there
     moves *= (1 - STOP) / np.where(alone, 1.0, rows)
     return np.column_stack([moves, 1.0 - moves.sum(axis=1)])
 
 
 def extend_moves(moves: Float64, length: int) -> Float64:
     """The moves for pages of some length; positions that were never shown have prior means."""
-    known = moves.shape[1] - 1
-    if length <= known:
+    n_known = moves.shape[1] - 1
+    if length <= n_known:
         return moves
     extended = prior_moves(length)
-    beyond = extended[: known + 1, known:length].sum(axis=1, keepdims=True)
-    extended[: known + 1, :known] = moves[:, :-1] * (1 - beyond)
-    extended[: known + 1, -1:] = moves[:, -1:] * (1 - beyond)
+    beyond = extended[: n_known + 1, n_known:length].sum(axis=1, keepdims=True)
+    extended[: n_known + 1, :n_known] = moves[:, :-1] * (1 - beyond)
+    extended[: n_known + 1, -1:] = moves[:, -1:] * (1 - beyond)
     return extended
 
 
 def _clip_to_interior(parameters: POMParameters, possible: Bool) -> POMParameters:
-    """The same, with nothing impossible or certain except moves to the same position."""
+    """Clip all probabilities away from 0 and 1, except those of moves to the same position."""
     theta = np.clip(parameters.theta, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
     moves = np.where(possible, np.maximum(parameters.moves, PROBABILITY_MARGIN), 0.0)
     return POMParameters(theta, moves / moves.sum(axis=1, keepdims=True))
@@ -204,11 +204,11 @@ def _expect(
     clicks: Int64, weight: Float64, longest: int, skips: Float64, moves: Float64,
 ) -> float:  # fmt: skip
     """Add the expectations of every segment of every session, and return the log-likelihood."""
-    room = np.empty((4, longest))
+    buffer = np.empty((4, longest))
     total = 0.0
     for s in range(len(weight)):
         n = page[s + 1] - page[s]
-        here, free, visits, hit = room[0, :n], room[1, :n], room[2, :n], room[3, :n]
+        here, free, visits, hit = buffer[0, :n], buffer[1, :n], buffer[2, :n], buffer[3, :n]
         for i in range(n):
             here[i], free[i] = theta[pair[page[s] + i]], 1.0
         last = 0
@@ -224,8 +224,8 @@ def _expect(
             share = weight[s] / chance
             _add_moves(table, stop, last, n, beyond, hit, share, moves)
             for i in range(n):
-                passed = visits[i] * (1.0 - here[i] * free[i]) * share
-                onward = _add_moves(table, stop, i + 1, n, beyond, hit, passed, moves)
+                departures = visits[i] * (1.0 - here[i] * free[i]) * share
+                onward = _add_moves(table, stop, i + 1, n, beyond, hit, departures, moves)
                 skips[pair[page[s] + i]] += free[i] * onward
             if goal > 0:
                 free[goal - 1] = 0.0
@@ -236,20 +236,20 @@ def _expect(
 @subkernel
 def _add_moves(
     table: Float64, stop: Float64, position: int, size: int, beyond: float, hit: Float64,
-    often: float, moves: Float64,
+    weight: float, moves: Float64,
 ) -> float:  # fmt: skip
     """Add the moves expected from a position, and return how many there are.
 
-    beyond is 1 where the segment is the last: then moves off the page and the end count too.
+    `beyond` is 1 in the last segment, in which moves off the page and the end count too.
     """
     width = table.shape[1]
     total = 0.0
     for j in range(width):
-        expected = often * table[position, j] * (hit[j] if j < size else beyond)
+        expected = weight * table[position, j] * (hit[j] if j < size else beyond)
         moves[position, j] += expected
         total += expected
-    moves[position, width] += often * stop[position] * beyond
-    return float(total + often * stop[position] * beyond)
+    moves[position, width] += weight * stop[position] * beyond
+    return float(total + weight * stop[position] * beyond)
 
 
 @subkernel

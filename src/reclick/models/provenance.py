@@ -1,4 +1,4 @@
-"""The logs that a model has seen: no log counts twice unawares, and no model is tested on them."""
+"""The logs of a model, so that no log counts twice, or is used as a test log, unnoticed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from reclick.data.log_record import (
 )
 from reclick.errors import Argument, SeenLogError
 
-TOTAL_SAMPLE_SIZE = 131_072  # sessions that are sampled of all logs of a model, 2 MB
-MIN_SAMPLE_SIZE = 256  # … of each of them at least
+TOTAL_SAMPLE_SIZE = 131_072  # sampled sessions of all logs of a model: 2 MB
+MIN_SAMPLE_SIZE = 256  # at least, of each log
 
 
 class SeenLog(NamedTuple):
@@ -50,41 +50,42 @@ SeenLogs = tuple[SeenLog, ...]
 
 
 def see_logs(logs: Iterable[LogRecord], use: str) -> SeenLogs:
-    """Logs that a model learns from now."""
+    """Describe logs that a model learns from now."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return tuple(SeenLog(log, use, now) for log in logs)
 
 
 def extend_provenance(
-    seen: SeenLogs, new: Sequence[LogRecord], removed: Sequence[LogRecord], *, again: bool
+    provenance: SeenLogs, new: Sequence[LogRecord], removed: Sequence[LogRecord], *, again: bool
 ) -> SeenLogs:
-    """What a model has seen after an update; a log seen before is refused, unless `again`.
+    """The logs of a model after an update.
 
-    A removed log may come again.
+    Raises `SeenLogError` for a new log that the model has seen, unless `again`. A log that was
+    removed may be added again.
     """
-    left = list(seen)
-    for gone in removed:
-        place = next((i for i, each in enumerate(left) if _is_counted(each, gone)), None)
-        if place is not None:
-            del left[place]
+    remaining = list(provenance)
+    for log in removed:
+        row = next((i for i, seen_log in enumerate(remaining) if _is_counted(seen_log, log)), None)
+        if row is not None:
+            del remaining[row]
     if not again:
-        check_new(left, new)
-    return (*left, *see_logs(new, "update"))
+        check_new(remaining, new)
+    return (*remaining, *see_logs(new, "update"))
 
 
-def check_new(seen: Sequence[SeenLog], new: Iterable[LogRecord]) -> None:
-    """Refuse a log that a model was fitted to or updated with before, whole or in part.
+def check_new(provenance: Sequence[SeenLog], new: Iterable[LogRecord]) -> None:
+    """Raise `SeenLogError` for a log that a model was fitted to or updated with, even in part.
 
-    A log without times is refused only as a whole: its sessions may repeat by themselves.
+    A log without times raises only if the whole log is the same: its sessions may repeat by chance.
     """
     for log in new:
-        for each in seen:
-            certain = each.log.same_log(log) or log.timed is not None
-            share = estimate_overlap(log, each.log) if each.counted and certain else 0.0
+        for seen_log in provenance:
+            certain = seen_log.log.same_log(log) or log.timed is not None
+            share = estimate_overlap(log, seen_log.log) if seen_log.counted and certain else 0.0
             if share:
                 raise SeenLogError(
                     f"{log.name}: seen before. {describe_share(share).capitalize()} its sessions "
-                    f"are in {each}, and would count twice. To add them again, give ",
+                    f"are in {seen_log}, and would count twice. To add them again, give ",
                     Argument("again", True),
                     ".",
                 )
@@ -99,27 +100,29 @@ def describe_share(share: float) -> str:
     return "all of" if share > 0.995 else f"about {share:.0%} of".replace("%", " %")
 
 
-def find_overlaps(log: LogRecord, seen: Iterable[SeenLog]) -> list[tuple[SeenLog, float]]:
+def find_overlaps(log: LogRecord, provenance: Iterable[SeenLog]) -> list[tuple[SeenLog, float]]:
     """The seen logs that share sessions with a log, and the share of its sessions in each."""
-    shares = [(each, estimate_overlap(log, each.log)) for each in seen]
-    return [(each, share) for each, share in shares if share]
+    shares = [(seen_log, estimate_overlap(log, seen_log.log)) for seen_log in provenance]
+    return [(seen_log, share) for seen_log, share in shares if share]
 
 
 # ---- saving
 
 
-def provenance_to_table(seen: SeenLogs) -> pa.Table:
-    """The samples of the logs, smaller where there are many; `to_dict` has the rest."""
-    size = max(MIN_SAMPLE_SIZE, min(SAMPLE_SIZE, TOTAL_SAMPLE_SIZE // max(len(seen), 1)))
-    return records_to_table([replace(each.log, sample=each.log.sample.cut(size)) for each in seen])
+def provenance_to_table(provenance: SeenLogs) -> pa.Table:
+    """The samples of the logs, smaller if there are many logs; `to_dict` has the rest."""
+    size = max(MIN_SAMPLE_SIZE, min(SAMPLE_SIZE, TOTAL_SAMPLE_SIZE // max(len(provenance), 1)))
+    return records_to_table(
+        [replace(each.log, sample=each.log.sample.cut(size)) for each in provenance]
+    )
 
 
-def provenance_from_table(described: Sequence[dict[str, Any]], table: pa.Table) -> SeenLogs:
-    """What `to_dict` and `provenance_to_table` were given."""
-    logs = records_from_table(described, table)
-    pairs = zip(logs, described, strict=True)
-    return tuple(SeenLog(log, str(each["use"]), str(each["date"])) for log, each in pairs)
+def provenance_from_table(values: Sequence[dict[str, Any]], table: pa.Table) -> SeenLogs:
+    """Restore the logs from the results of `to_dict` and `provenance_to_table`."""
+    logs = records_from_table(values, table)
+    pairs = zip(logs, values, strict=True)
+    return tuple(SeenLog(log, str(value["use"]), str(value["date"])) for log, value in pairs)
 
 
-def _is_counted(seen: SeenLog, log: LogRecord) -> bool:
-    return seen.counted and seen.log.same_log(log)
+def _is_counted(seen_log: SeenLog, log: LogRecord) -> bool:
+    return seen_log.counted and seen_log.log.same_log(log)

@@ -1,9 +1,9 @@
-"""The tables of a model, row by row: those of some of its queries, and of several parts together.
+"""The tables of a model by type of row, to select the rows of some queries and to join parts.
 
-Every table of a saved model has one row per query, pair, visit, click sequence or ad, or it holds
-for the whole log. Tables with the same type of row stand side by side here, in one table whose
-columns are called `table.column`. So the rows of some queries can be taken, and put together with
-those of others, whatever the model.
+Every table of a saved model has one row per query, pair, visit, click sequence or ad, or it belongs
+to the whole log. Here, tables with the same type of row are one table with columns called
+`table.column`. So the rows of some queries can be selected, and concatenated with those of other
+queries, for any model.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class QueryRows:
     def from_tables(
         cls, model: str, tables: Mapping[str, pa.Table], table_rows: Mapping[str, str]
     ) -> tuple[QueryRows, dict[str, pa.Table]]:
-        """The rows of all queries of a model, and the tables that hold for the whole log."""
+        """The rows of all queries of a model, and its tables of the whole log."""
         types = {**COMMON_TABLES, **table_rows}
         columns: dict[str, dict[str, Any]] = {each: {} for each in ROW_TYPES}
         whole = {}
@@ -104,10 +104,10 @@ class QueryRows:
             if types[name] == WHOLE_LOG:
                 whole[name] = table
                 continue
-            stacked = columns[types[name]]
-            if any(len(each) != table.num_rows for each in stacked.values()):
+            stack = columns[types[name]]
+            if any(len(each) != table.num_rows for each in stack.values()):
                 raise table_error(name, f"it has {table.num_rows:,} rows, unlike other tables")
-            stacked |= {
+            stack |= {
                 f"{name}.{column}": table[column].combine_chunks() for column in table.column_names
             }
         return cls(*(pa.table(columns[each]) for each in ROW_TYPES)), whole
@@ -115,10 +115,10 @@ class QueryRows:
     def to_tables(self) -> dict[str, pa.Table]:
         """The tables of a model."""
         columns: dict[str, dict[str, Any]] = {}
-        for stacked in self.as_dict().values():
-            for name in stacked.column_names:
+        for stack in self.as_dict().values():
+            for name in stack.column_names:
                 table, column = name.split(".", 1)
-                columns.setdefault(table, {})[column] = stacked[name]
+                columns.setdefault(table, {})[column] = stack[name]
         return {name: pa.table(each) for name, each in columns.items()}
 
     def as_dict(self) -> dict[str, pa.Table]:
@@ -144,21 +144,21 @@ class QueryRows:
 
     def take(self, queries: Int64) -> QueryRows:
         """The rows of some queries, in their order, which must be ascending."""
-        taken = {"query": self.query.take(pa.array(queries))}
+        tables = {"query": self.query.take(pa.array(queries))}
         for name in ("pair", "visit"):
             table, column = getattr(self, name), f"counts_{name}s.query"
             starts = self.starts(name)
             rows, new_starts = run_indices(starts, queries)
             code = np.repeat(np.arange(len(queries)), np.diff(new_starts))
-            taken[name] = _set_column(table.take(pa.array(rows)), column, code)
-        for name, user, column in (
+            tables[name] = _set_column(table.take(pa.array(rows)), column, code)
+        for name, reference, column in (
             ("ad", "pair", "counts_pairs.ad"),
             ("sequence", "visit", "counts_visits.sequence"),
         ):
-            used, code = np.unique(_numbers(taken[user], column), return_inverse=True)
-            taken[name] = getattr(self, name).take(pa.array(used))
-            taken[user] = _set_column(taken[user], column, code)
-        return QueryRows(**taken)
+            distinct, code = np.unique(_numbers(tables[reference], column), return_inverse=True)
+            tables[name] = getattr(self, name).take(pa.array(distinct))
+            tables[reference] = _set_column(tables[reference], column, code)
+        return QueryRows(**tables)
 
     def starts(self, name: str) -> Int64:
         """Where the pairs or the visits of each query start."""
@@ -168,7 +168,7 @@ class QueryRows:
     def with_totals(self) -> QueryRows:
         """The same with the impressions and clicks of each ad, and the sessions of each sequence.
 
-        So what holds for all ads and sequences is known without reading the pairs.
+        So the totals of ads and sequences can be read without the pairs and visits.
         """
         ad, n_ads = _numbers(self.pair, "counts_pairs.ad"), self.ad.num_rows
         sequence = _numbers(self.visit, "counts_visits.sequence")
@@ -182,7 +182,7 @@ class QueryRows:
         return replace(self, ad=ads, sequence=sequences)
 
     def without_totals(self) -> QueryRows:
-        """The same with nothing of ads and sequences but what they are."""
+        """The same with only the names of ads and the clicks of sequences."""
         return replace(self, ad=self.ad.select([AD]), sequence=self.sequence.select([SEQUENCE]))
 
 
@@ -194,7 +194,7 @@ def concatenate_rows(parts: Sequence[QueryRows]) -> QueryRows:
     sequences, sequence_codes = unite([sequence_keys(part.sequence) for part in parts])
     queries = pa.concat_arrays([part.queries for part in parts])
     order = pc.array_sort_indices(queries).to_numpy().astype(np.int64)
-    joined = {"query": pa.concat_tables([part.query for part in parts]).take(pa.array(order))}
+    by_type = {"query": pa.concat_tables([part.query for part in parts]).take(pa.array(order))}
     for name, codes, column in (
         ("pair", ad_codes, "counts_pairs.ad"),
         ("visit", sequence_codes, "counts_visits.sequence"),
@@ -208,10 +208,10 @@ def concatenate_rows(parts: Sequence[QueryRows]) -> QueryRows:
         )[rows]
         table = pa.concat_tables(tables).take(pa.array(rows))
         table = _set_column(table, f"counts_{name}s.query", query)
-        joined[name] = _set_column(table, column, code)
+        by_type[name] = _set_column(table, column, code)
     starts, positions = sequences_from_bytes(sequences)
     clicks = pa.LargeListArray.from_arrays(pa.array(starts), pa.array(positions))
-    return QueryRows(**joined, ad=pa.table({AD: ads}), sequence=pa.table({SEQUENCE: clicks}))
+    return QueryRows(**by_type, ad=pa.table({AD: ads}), sequence=pa.table({SEQUENCE: clicks}))
 
 
 def unite(parts: Sequence[pa.Array]) -> tuple[pa.Array, list[Int64]]:
@@ -226,7 +226,7 @@ def unite(parts: Sequence[pa.Array]) -> tuple[pa.Array, list[Int64]]:
 
 
 def sequence_keys(table: pa.Table) -> pa.Array:
-    """The click sequences as bytes that sort as they do."""
+    """The click sequences as bytes, which sort in the same order."""
     starts, clicks = read_lists({"sequences": table}, "sequences", SEQUENCE, low=1, high=1 << 31)
     return sequence_bytes(starts, clicks)
 

@@ -2,8 +2,8 @@
 
 After clicks on ads S, the weight of ad j is multiplied by exp(−κ σ_j(S)). Its overlap with one
 clicked ad i is s_ij = (1 − 1/e) · the share of the words of j that i has: a word that was seen once
-is worth 1/e of a new one (Ahmed, Teo, Vishwanathan, Smola 2012 learn such gains). Of several
-clicked ads 1 − σ_j(S) = Π (1 − s_ij).
+is worth 1/e of a new one (Ahmed, Teo, Vishwanathan, Smola 2012 learn such gains). With several
+clicked ads, 1 − σ_j(S) = Π (1 − s_ij).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from reclick.models.base import ClickModel
 
 logger = logging.getLogger("reclick")
-SEEN = 1 - math.exp(-1)  # what is lost of a word that was seen once
+SEEN = 1 - math.exp(-1)  # the share of its value that a word loses when it was seen once
 MOST_REDUNDANCY = 8.0
 ROUNDS, TOLERANCE = 6, 0.02  # of κ and the other parameters in turn
 SEARCH_STEPS = 24  # of the golden section: to 1e-4 of the largest value
@@ -58,7 +58,7 @@ def page_overlap(tokens: TokenLists, ad: Int32, starts: Int64) -> Float64:
 
 
 def block_overlap(tokens: TokenLists, pair_ad: Int32, block: QueryBlock) -> Float64:
-    """The same of the pages of a block of sessions; `pair_ad` is the ad of each pair of the log."""
+    """The overlap of the pages of a block; `pair_ad` is the ad of each pair of the log."""
     return read_only(page_overlap(tokens, pair_ad[block.first_pair + block.pair], block.page))
 
 
@@ -81,10 +81,10 @@ def _fill_overlap(begin: Int64, words: Int32, ad: Int32, starts: Int64, out: Flo
 
 
 def learn_redundancy(model: ClickModel, sessions: GroupedSessions, *, judge: bool = True) -> float:
-    """The redundancy κ of a fitted model; 0 unless held-out sessions ask for it.
+    """Estimate the redundancy κ of a fitted model; 0 unless it helps held-out sessions.
 
-    The other parameters stay. κ is that of highest likelihood. It is judged, unless not to `judge`,
-    by each third of the sessions with the κ of the other two.
+    The other parameters do not change. κ is that of highest likelihood. With `judge`, it is tested
+    on each third of the sessions, with the κ of the other two thirds.
     """
     if not _has_overlap(model, sessions):
         logger.warning(
@@ -95,20 +95,20 @@ def learn_redundancy(model: ClickModel, sessions: GroupedSessions, *, judge: boo
     if sessions.weight.sum() < MIN_SESSIONS:
         return 0.0
     sample = sessions.select_queries(MAX_SESSIONS)
-    if judge and not _is_asked_for(model, folds_of_pages(sample)):
+    if judge and not _is_significant(model, folds_of_pages(sample)):
         return 0.0
     return _find_likeliest(model, sample)
 
 
-def _is_asked_for(model: ClickModel, folds: list[Fold]) -> bool:
-    """Whether held-out sessions significantly gain by the κ of the others."""
+def _is_significant(model: ClickModel, folds: list[Fold]) -> bool:
+    """Whether held-out sessions significantly gain by the κ of the other sessions."""
     if not folds:
         return False
     before, after = [], []
     for fold in folds:
-        held_out = _log_likelihood(model, fold.test)
-        before.append(held_out(0.0))
-        after.append(held_out(_find_likeliest(model, fold.train)))
+        log_likelihood = _log_likelihood(model, fold.test)
+        before.append(log_likelihood(0.0))
+        after.append(log_likelihood(_find_likeliest(model, fold.train)))
     weight = np.concatenate([fold.test.weight for fold in folds])
     return is_significant_gain(np.concatenate(before), np.concatenate(after), weight)
 
@@ -132,23 +132,23 @@ def fit_with_redundancy(
     redundancy: str | float,
     refit: Callable[[float], None],
 ) -> None:
-    """Fit a model whose other parameters depend on κ; where it is learnt, they and it in turn.
+    """Fit a model whose other parameters depend on κ; if κ is learnt, fit it and them in turn.
 
-    `refit` fits the others to a given κ.
+    `refit` fits the other parameters for a given κ.
     """
-    learnt = isinstance(redundancy, str)
-    kappa = 0.0 if learnt else float(redundancy)
+    is_learnt = isinstance(redundancy, str)
+    kappa = 0.0 if is_learnt else float(redundancy)
     for turn in range(ROUNDS + 1):
         refit(kappa)
         last = kappa
-        kappa = learn_redundancy(model, sessions, judge=turn == 0) if learnt else kappa
+        kappa = learn_redundancy(model, sessions, judge=turn == 0) if is_learnt else kappa
         if abs(kappa - last) < TOLERANCE:
             break
     model.redundancy_ = kappa
 
 
 def maximise(value: Callable[[float], float]) -> float:
-    """Where a function of κ with one maximum has it, from 0 to `MOST_REDUNDANCY`.
+    """Find the maximum of a function of κ that has only one, from 0 to `MOST_REDUNDANCY`.
 
     >>> round(maximise(lambda x: -((x - 1.3) ** 2)), 3), maximise(lambda x: -x)
     (1.3, 0.0)

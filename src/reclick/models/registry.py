@@ -1,4 +1,4 @@
-"""Every model by its name: loaded when it is asked for, so that one model does not import all."""
+"""All models by name. Each is imported at its first use, so that one does not import all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BUILT_IN = {  # name: module and class, in the order of `reclick models`
     "pom": ("pom", "POM"),
     "crf": ("crf", "CRF"),
 }
-# Models of short pages only: found by name, but not among those that answer for any page.
+# Models of short pages only: available by name, but not listed with those for pages of any length.
 SHORT_PAGES = {"tcm": ("tcm", "TCM")}
 OWN_MODELS = BUILT_IN | SHORT_PAGES
 
@@ -64,9 +64,9 @@ Did you mean 'pbm'?
 
     @cached_property
     def _installed(self) -> dict[str, EntryPoint]:
-        """Models that other packages announce; a name of Reclick's own stays Reclick's."""
-        found = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
-        return {name: each for name, each in found.items() if name not in OWN_MODELS}
+        """Models that other packages announce, except those with the name of a built-in model."""
+        points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+        return {name: point for name, point in points.items() if name not in OWN_MODELS}
 
     def __getitem__(self, name: str) -> type[ClickModel]:
         return self.find(name)
@@ -74,7 +74,8 @@ Did you mean 'pbm'?
     def find(self, name: str, *, argument: str = "model", also: str = "") -> type[ClickModel]:
         """The class of a model; an unknown name raises an error that lists the right ones.
 
-        `argument` is what the caller calls the name, and `also` what else the caller would take.
+        `argument` is the name of the caller's argument, and `also` describes other values that the
+        caller accepts.
         """
         if not isinstance(name, str):
             raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}")
@@ -112,8 +113,8 @@ Did you mean 'pbm'?
             raise UsageError(
                 f"{model.__name__}.name: got {name!r}, expected lowercase letters, digits, _ and -."
             )
-        known = self._registered.get(name)
-        if name in OWN_MODELS or (known is not None and _identity(known) != _identity(model)):
+        existing = self._registered.get(name)
+        if name in OWN_MODELS or (existing is not None and _identity(existing) != _identity(model)):
             raise UsageError(
                 f"There is a model {name!r} already. Give {model.__name__} a new name."
             )
@@ -139,10 +140,10 @@ MODELS = ModelRegistry()
 
 
 def register(model: Model) -> Model:
-    """Make a model of your own known by its name: to MODELS, `evaluate`, `load` and exports.
+    """Register a model of your own by its name, for MODELS, `evaluate`, `load` and exports.
 
     May be used as a decorator. A package announces its models with an entry point instead, so that
-    the command line knows them too: `[project.entry-points."reclick.models"]`, then
+    the command line finds them too: `[project.entry-points."reclick.models"]`, then
     `mymodel = "my_package:MyModel"`. `reclick.testing.check_model` checks one.
     """
     return MODELS.add(model)
@@ -153,15 +154,15 @@ def _load_class(module: str, name: str) -> type[ClickModel]:
     return model
 
 
-def _load_installed(announced: EntryPoint) -> type[ClickModel]:
+def _load_installed(entry_point: EntryPoint) -> type[ClickModel]:
     """The class that an installed package announces; its errors name the package."""
     try:
-        model: type[ClickModel] = announced.load()
+        model: type[ClickModel] = entry_point.load()
     except Exception as error:  # the code of another package may raise anything
-        package = "" if announced.dist is None else f" of the package {announced.dist.name}"
+        package = "" if entry_point.dist is None else f" of the package {entry_point.dist.name}"
         raise ReclickError(
-            f"The model {announced.name!r}{package} cannot be loaded: its entry point "
-            f"{announced.value!r} raised {type(error).__name__}: {error}. Repair or remove the "
+            f"The model {entry_point.name!r}{package} cannot be loaded: its entry point "
+            f"{entry_point.value!r} raised {type(error).__name__}: {error}. Repair or remove the "
             "package."
         ) from error
     return model
@@ -173,16 +174,16 @@ def _identity(model: type[ClickModel]) -> tuple[str, str]:
 
 @check_arguments
 def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
-    """Load a saved model; it answers as before, to the last bit.
+    """Load a saved model; its answers are the same as before, to the last bit.
 
-    One that was saved in buckets is opened without reading them: see `PartitionedModel`. Of its
-    buckets at most about `cache_bytes` are kept in memory, by default 1 GiB.
+    A model that was saved in buckets is opened without reading them: see `PartitionedModel`. At
+    most about `cache_bytes` of its buckets are kept in memory, by default 1 GiB.
     """
     from reclick.runtime import artifact
     from reclick.runtime.filesystem import resolve
 
-    stored = artifact.read(folder, kind="model")
-    name = str(stored.settings.get("model"))
+    contents = artifact.read(folder, kind="model")
+    name = str(contents.settings.get("model"))
     if name not in MODELS:
         raise StoreError(
             f"{folder} holds the model {name!r}, which this Reclick does not know. If it is one "
@@ -190,27 +191,27 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
         )
     try:
         provenance: SeenLogs = ()
-        if "provenance" in stored.tables:
+        if "provenance" in contents.tables:
             from reclick.models.provenance import provenance_from_table
 
             provenance = provenance_from_table(
-                stored.settings["provenance"], stored.tables["provenance"]
+                contents.settings["provenance"], contents.tables["provenance"]
             )
         model: ClickModel
-        if "buckets" in stored.settings:
+        if "buckets" in contents.settings:
             from reclick.models.partitioned import PartitionedModel
 
-            model = PartitionedModel.open(folder, stored, cache_bytes)
+            model = PartitionedModel.open(folder, contents, cache_bytes)
             model.provenance_ = provenance
         else:
-            model = MODELS[name](**stored.settings["settings"])
-            model._load_tables(stored.settings["values"], stored.tables)
+            model = MODELS[name](**contents.settings["settings"])
+            model._load_tables(contents.settings["values"], contents.tables)
             model.provenance_ = provenance
             check_answers(model)
-        model._origin = resolve(folder), stored.fingerprint
+        model._origin = resolve(folder), contents.fingerprint
     except StoreError as error:
         raise StoreError(f"{folder} cannot be loaded. {error}") from error
-    except Exception as error:  # whatever a folder that was altered may lead to
+    except Exception as error:  # an altered folder may raise anything
         raise StoreError(
             f"{folder} cannot be loaded: {type(error).__name__}: {error}. It was altered, or "
             "written by another version: fit again, and save to a new folder."
@@ -221,7 +222,7 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
 @check_arguments
 @contextmanager
 def updating(folder: Location) -> Iterator[ClickModel]:
-    """Load a model, and save it at the end; nobody else can save to the folder meanwhile.
+    """Load a model, and save it at the end; no other process can save to the folder meanwhile.
 
     After an error nothing is saved. A model in buckets is loaded whole, into memory.
 
@@ -249,7 +250,7 @@ def updating(folder: Location) -> Iterator[ClickModel]:
 
 
 def check_answers(model: ClickModel) -> None:
-    """Refuse a loaded model whose probabilities for a page of its own log are none."""
+    """Raise `StoreError` if a loaded model returns impossible values for a page of its log."""
     import numpy as np
 
     if not model.training_totals.pairs:

@@ -22,7 +22,7 @@ from reclick.models.settings import setting
 from reclick.runtime.jit import kernel, subkernel
 from reclick.text.word_rates import TextIndex
 
-SMALLEST_END = 1e-290  # a smaller P(end) is as good as none, but this can be divided by
+SMALLEST_END = 1e-290  # lower limit of P(end), which is divided by
 NEAREST_BELOW, NEAREST_ABOVE, DECAY = 0.95, 0.5, 0.8  # prior means of examination, by distance
 
 
@@ -35,7 +35,7 @@ class ScanParameters(NamedTuple):
     down: Float64  # [last]
 
     def for_block(self, rows: BlockRows) -> Any:
-        """What the step of a block needs."""
+        """The parameters that the E-step of a block needs."""
         return cut_rows(self, rows, pairs=("theta", "rho"))
 
 
@@ -55,18 +55,18 @@ class ScanProblem(EMProblem[ScanParameters]):
 
     @property
     def e_step(self) -> Callable[[ScanParameters, QueryBlock], Statistics]:
-        """Of a block of sessions."""
+        """The E-step of a block of sessions."""
         return e_step
 
     def start(self, last: ScanParameters | None) -> ScanParameters:
-        """The prior means, or where a pilot ended."""
+        """The prior means, or the parameters of a pilot fit."""
         if last is not None:
             return last
         rho = np.full(len(self.clicks), self.satisfaction[0])
         return _clip_to_interior(ScanParameters(self.prior.mean, rho, self.gamma, self.down))
 
     def m_step(self, now: ScanParameters, statistics: Statistics) -> ScanParameters:
-        """θ and ρ of each pair, γ and δ."""
+        """Estimate θ and ρ of each pair, γ and δ."""
         trials = self.clicks + statistics.pairs["skips"]
         theta = posterior_mean(self.clicks, trials, *self.prior)
         rho = posterior_mean(statistics.pairs["satisfied"], self.clicks, *self.satisfaction)
@@ -81,12 +81,12 @@ class ScanProblem(EMProblem[ScanParameters]):
         )
 
     def log_prior(self, now: ScanParameters) -> float:
-        """Of γ and δ."""
+        """Log-density of γ and δ."""
         examination = log_beta(now.gamma, self.gamma, self.examination_strength)
         return examination + log_beta(now.down[2:], self.down[2:], self.down_strength)
 
     def log_row_prior(self, now: ScanParameters) -> float:
-        """Of θ and ρ."""
+        """Log-density of θ and ρ."""
         return log_beta(now.theta, *self.prior) + log_beta(now.rho, *self.satisfaction)
 
 
@@ -199,16 +199,16 @@ class DirectionalScan(ClickModel):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        found = self._pairs.find(batch)
+        lookup = self._pairs.find(batch)
         theta = np.clip(
-            self._pairs.lookup_or_prior(self.theta_, batch, found, text),
+            self._pairs.lookup_or_prior(self.theta_, batch, lookup, text),
             PROBABILITY_MARGIN,
             1 - PROBABILITY_MARGIN,
         )
-        rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
-        known = len(self.down_) - 1
-        gamma, down = self._prior_means(max(known, int(np.diff(batch.page).max(initial=1))))
-        gamma[: known + 1, :known], down[: known + 1] = self.gamma_, self.down_
+        rho = self._pairs.take_or(self.rho_, lookup.row, self.satisfaction_)
+        n_known = len(self.down_) - 1
+        gamma, down = self._prior_means(max(n_known, int(np.diff(batch.page).max(initial=1))))
+        gamma[: n_known + 1, :n_known], down[: n_known + 1] = self.gamma_, self.down_
 
         def pages(start: int, end: int) -> ScanPages:
             first, last = batch.page[start], batch.page[end]
@@ -219,7 +219,7 @@ class DirectionalScan(ClickModel):
 
 
 def _clip_to_interior(parameters: ScanParameters) -> ScanParameters:
-    """The same, with nothing impossible or certain, except that from the top all go down."""
+    """Clip all probabilities away from 0 and 1, except that from the top all users go down."""
     theta, rho, gamma, down = (
         np.clip(each, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN) for each in parameters
     )
@@ -248,48 +248,50 @@ def _expect(
     click: Int32, clicks: Int64, weight: Float64, free: Float64, skips: Float64,
     satisfied: Float64, examined: Float64, downs: Float64,
 ) -> float:  # fmt: skip
-    """Add the expectations of every session, and return the log-likelihood. free has only ones."""
+    """Add the expectations of every session, and return the log-likelihood; `free` is all 1."""
     total = 0.0
     for s in range(len(weight)):
-        ads, often = pair[page[s] : page[s + 1]], weight[s]
+        ads, session_weight = pair[page[s] : page[s + 1]], weight[s]
         last = 0
         for c in range(clicks[s], clicks[s + 1]):
             goal = click[c]
             goes_down = goal > last
             turn = down[last] if goes_down else 1.0 - down[last]
-            passed = _pass(theta, gamma, ads, last, goal, free, often, skips, examined)
+            log_no_click = _pass(
+                theta, gamma, ads, last, goal, free, session_weight, skips, examined
+            )
             rate = theta[ads[goal - 1]] * gamma[last, goal - 1]
             if last > 0:
                 rate *= 1.0 - rho[ads[last - 1]]
-            total += often * (passed + np.log(turn) + np.log(rate))
-            examined[:, last, goal - 1] += often
-            downs[0, last] += often if goes_down else 0.0
-            downs[1, last] += often
+            total += session_weight * (log_no_click + np.log(turn) + np.log(rate))
+            examined[:, last, goal - 1] += session_weight
+            downs[0, last] += session_weight if goes_down else 0.0
+            downs[1, last] += session_weight
             free[goal - 1] = 0.0
             last = goal
         bottom = len(ads) + 1
-        content = rho[ads[last - 1]] if last > 0 else 0.0
+        satisfied_prob = rho[ads[last - 1]] if last > 0 else 0.0
         below = (
-            (1.0 - content)
+            (1.0 - satisfied_prob)
             * down[last]
             * np.exp(_pass(theta, gamma, ads, last, bottom, free, 0.0, skips, examined))
         )
         above = 0.0
         if last > 0:
             above = (
-                (1.0 - content)
+                (1.0 - satisfied_prob)
                 * (1.0 - down[last])
                 * np.exp(_pass(theta, gamma, ads, last, 0, free, 0.0, skips, examined))
             )
-        end = max(content + below + above, SMALLEST_END)
-        total += often * np.log(end)
+        end = max(satisfied_prob + below + above, SMALLEST_END)
+        total += session_weight * np.log(end)
         if last > 0:
-            satisfied[ads[last - 1]] += often * content / end
-        _pass(theta, gamma, ads, last, bottom, free, often * below / end, skips, examined)
+            satisfied[ads[last - 1]] += session_weight * satisfied_prob / end
+        _pass(theta, gamma, ads, last, bottom, free, session_weight * below / end, skips, examined)
         if last > 0:
-            _pass(theta, gamma, ads, last, 0, free, often * above / end, skips, examined)
-        downs[0, last] += often * below / end
-        downs[1, last] += often * (below + above) / end
+            _pass(theta, gamma, ads, last, 0, free, session_weight * above / end, skips, examined)
+        downs[0, last] += session_weight * below / end
+        downs[1, last] += session_weight * (below + above) / end
         for c in range(clicks[s], clicks[s + 1]):
             free[click[c] - 1] = 1.0
     return total
@@ -297,12 +299,12 @@ def _expect(
 
 @subkernel
 def _pass(
-    theta: Float64, gamma: Float64, ads: Int32, last: int, goal: int, free: Float64, often: float,
+    theta: Float64, gamma: Float64, ads: Int32, last: int, goal: int, free: Float64, weight: float,
     skips: Float64, examined: Float64,
 ) -> float:  # fmt: skip
     """Log P(no click between the last click and the goal, neither included).
 
-    Add what is expected of these positions, `often` times.
+    Add the expectations of these positions, times `weight`.
     """
     product, total = 1.0, 0.0
     step = 1 if goal > last else -1
@@ -310,15 +312,15 @@ def _pass(
         i = position - 1
         if free[i] == 0.0:
             continue
-        attracts, seen = theta[ads[i]], gamma[last, i]
-        none = 1.0 - attracts * seen
-        product *= none
+        attractiveness, examination = theta[ads[i]], gamma[last, i]
+        no_click = 1.0 - attractiveness * examination
+        product *= no_click
         if product < 1e-200:
             total += np.log(product)
             product = 1.0
-        if often > 0.0:
-            expected = often * seen * (1.0 - attracts) / none
+        if weight > 0.0:
+            expected = weight * examination * (1.0 - attractiveness) / no_click
             skips[ads[i]] += expected
             examined[0, last, i] += expected
-            examined[1, last, i] += often
+            examined[1, last, i] += weight
     return float(total + np.log(product))

@@ -79,7 +79,7 @@ class Setting:
 
     @check_arguments
     def check(self, name: str, value: object) -> Any:
-        """The value as it is stored; raises `SettingError` where it is not a possible one.
+        """Return the value as it is stored; raises `SettingError` if it is not allowed.
 
         >>> Setting(1.0, low=0).check("strength", -1)
         Traceback (most recent call last):
@@ -109,8 +109,8 @@ class Setting:
         >>> Setting(3, low=2, integer=True).expected, Setting(1e-5).expected
         ('a whole number of 2 or more', 'a finite number')
         """
-        listed = ", ".join(map(repr, self.choices))
-        words = f"one of {listed}" if len(self.choices) > 1 else listed
+        choices = ", ".join(map(repr, self.choices))
+        words = f"one of {choices}" if len(self.choices) > 1 else choices
         return ", or ".join(filter(None, (words, self._numbers() if self._takes_numbers else "")))
 
     @property
@@ -125,8 +125,8 @@ class Setting:
     @property
     def _takes_numbers(self) -> bool:
         limits = (self.low, self.high, self.greater_than)
-        limited = any(each is not None for each in limits)
-        return self.allow_probability or limited or not self.choices
+        has_limit = any(each is not None for each in limits)
+        return self.allow_probability or has_limit or not self.choices
 
     def _in_range(self, number: float) -> bool:
         if self.allow_probability:
@@ -172,10 +172,10 @@ def setting(
 
     A value is one of the `choices`, or a number: from `low` to `high`, above `greater_than`, with
     `allow_probability` between 0 and 1, with `integer` a whole number. `allow_none` allows None.
-    `spellings` maps other spellings of a choice to it. `help` may be left out where `COMMON_HELP`
+    `spellings` maps other spellings of a choice to it. `help` may be omitted if `COMMON_HELP`
     has it.
     """
-    declared = Setting(
+    result = Setting(
         default,
         low,
         high,
@@ -187,31 +187,31 @@ def setting(
         spellings,
         help,
     )
-    return cast(Value, declared)
+    return cast(Value, result)
 
 
 def check_choices(choices: Sequence[str]) -> tuple[str, ...]:
-    """The choices of a setting; what is no list of texts is refused."""
+    """Return the choices of a setting; raises `SettingError` unless a list of texts."""
     if not isinstance(choices, list | tuple) or not all(isinstance(c, str) for c in choices):
         raise SettingError("choices", choices, "a list of texts")
     return tuple(choices)
 
 
 def declare_settings(model: type[Any]) -> dict[str, Setting]:
-    """Take the settings out of a class body, after those it inherits; defaults stay in their place.
+    """Collect the settings of a class, first those it inherits; its attributes become the defaults.
 
     Its constructor becomes keyword-only, with a signature that `help()` and editors show.
     """
-    own: dict[str, Setting] = {}
-    for name, declared in list(vars(model).items()):
-        if isinstance(declared, Setting):
-            text = declared.help or COMMON_HELP.get(name, "")
+    new: dict[str, Setting] = {}
+    for name, value in list(vars(model).items()):
+        if isinstance(value, Setting):
+            text = value.help or COMMON_HELP.get(name, "")
             text = text.replace("{overall_strength}", f"{model.overall_strength:g}")
-            own[name] = Setting(**{**vars(declared), "help": text})
-            setattr(model, name, declared.default)
-    settings = {**getattr(model, "settings", {}), **own}
+            new[name] = Setting(**{**vars(value), "help": text})
+            setattr(model, name, value.default)
+    settings = {**getattr(model, "settings", {}), **new}
     settings |= {name: settings.pop(name) for name in ("noise",) if name in settings}  # the last
-    for name in settings.keys() - own.keys():
+    for name in settings.keys() - new.keys():
         if name in vars(model):  # a subclass gives a setting another default
             settings[name] = Setting(**{**vars(settings[name]), "default": vars(model)[name]})
     for name, each in settings.items():
@@ -241,13 +241,13 @@ def _constructor(model: type[ClickModel], settings: Mapping[str, Setting]) -> An
         for name, each in settings.items()
     ]
     this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    built: Any = construct
-    built.__signature__ = inspect.Signature([this, *parameters], return_annotation=None)
-    built.__name__ = "__init__"
-    built.__qualname__ = f"{model.__qualname__}.__init__"
-    built.__module__ = model.__module__
-    built.__doc__ = "\n".join(f"{name}: {each.help}" for name, each in settings.items())
-    return built
+    constructor: Any = construct
+    constructor.__signature__ = inspect.Signature([this, *parameters], return_annotation=None)
+    constructor.__name__ = "__init__"
+    constructor.__qualname__ = f"{model.__qualname__}.__init__"
+    constructor.__module__ = model.__module__
+    constructor.__doc__ = "\n".join(f"{name}: {each.help}" for name, each in settings.items())
+    return constructor
 
 
 def _is_number(value: object, *, integer: bool) -> bool:

@@ -50,7 +50,7 @@ PILOT_LIMITS: dict[str, Any] = {
 
 
 class CountedData(NamedTuple):
-    """Sessions, and what EM has of them where it estimates initiation."""
+    """Sessions, and their blocks for EM if it estimates initiation."""
 
     sessions: GroupedSessions
     blocks: Sequence[InitiationBlock]
@@ -59,8 +59,8 @@ class CountedData(NamedTuple):
 class CountedCascade(ClickModel):
     """Base of the cascade models that are fitted by counting: their attractiveness.
 
-    With `initiation` the user may skip the list, and θ and μ are estimated by EM over who of those
-    without a click examined it.
+    With `initiation` the user may skip the list. Then θ and μ are estimated by EM: it is not
+    observed whether the user of a session without a click examined the list.
     """
 
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
@@ -96,13 +96,13 @@ class CountedCascade(ClickModel):
         return PILOT_LIMITS if self._is_pilot else INITIATION_LIMITS
 
     def _estimate(self, data: CountedData, prior: BetaPrior, history: Counts) -> None:
-        seen = self._set_counted(data.sessions, history)
-        self.exposure_ = seen.examinations
-        self.theta_ = posterior_mean(seen.clicks, seen.examinations, *prior)
+        counts = self._set_counted(data.sessions, history)
+        self.exposure_ = counts.examinations
+        self.theta_ = posterior_mean(counts.clicks, counts.examinations, *prior)
         super()._estimate(data, prior, history)
 
     def _set_counted(self, sessions: GroupedSessions, history: Counts) -> ExaminationCounts:
-        """The counts of sessions down to their ends; a subclass sets what follows from them."""
+        """Count sessions down to their ends; subclasses also set parameters from the counts."""
         block = sessions.whole
         ends = first_click_positions(block) if self.to_first_click else last_click_positions(block)
         return count_examinations(block, examined_until(ends, block))
@@ -124,13 +124,13 @@ class CountedCascade(ClickModel):
         problem: InitiationProblem,
         fit: FitResult[InitiationParameters, Statistics],
     ) -> None:
-        found = fit.parameters
+        parameters = fit.parameters
         self.query_initiation_ = None
         if problem.by_query:
-            self.query_initiation_ = np.asarray(found.initiation)
+            self.query_initiation_ = np.asarray(parameters.initiation)
         else:
-            self.initiation_ = float(found.initiation)
-        self.theta_ = found.theta
+            self.initiation_ = float(parameters.initiation)
+        self.theta_ = parameters.theta
         self.exposure_ = fit.statistics.pairs["examinations"]
 
     def _initiation_of(self, query: Int32) -> Rate:
@@ -162,9 +162,9 @@ class CM(CountedCascade):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        found = self._pairs.find(batch)
-        theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
-        initiation = self._initiation_of(found.query)
+        lookup = self._pairs.find(batch)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, lookup, text)
+        initiation = self._initiation_of(lookup.query)
         return cascade_pages(batch, theta, theta, initiation=initiation, clicked=0.0)
 
 
@@ -223,23 +223,28 @@ class DCM(CountedCascade):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        found = self._pairs.find(batch)
-        theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
+        lookup = self._pairs.find(batch)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, lookup, text)
         position = positions_in_runs(batch.page)
-        known = self.continuation_[np.minimum(position, len(self.continuation_) - 1)]
-        onward = np.where(position < len(self.continuation_), known, self.overall_continuation_)
-        return cascade_pages(batch, theta, onward, initiation=self._initiation_of(found.query))
+        continuation = self.continuation_[np.minimum(position, len(self.continuation_) - 1)]
+        onward = np.where(
+            position < len(self.continuation_), continuation, self.overall_continuation_
+        )
+        return cascade_pages(batch, theta, onward, initiation=self._initiation_of(lookup.query))
 
 
 def _clicks_by_position(counts: Counts, length: int) -> tuple[Float64, Float64]:
     """Clicks at each position, and sessions whose lowest click is there [position]."""
     sizes, sessions = np.diff(counts.sequence_starts), counts.per_sequence()
-    clicked = sizes > 0
-    lowest = np.maximum.reduceat(counts.sequence_clicks, counts.sequence_starts[:-1][clicked])
-    found = (counts.sequence_clicks, np.repeat(sessions, sizes)), (lowest, sessions[clicked])
+    has_click = sizes > 0
+    lowest = np.maximum.reduceat(counts.sequence_clicks, counts.sequence_starts[:-1][has_click])
+    observations = (
+        (counts.sequence_clicks, np.repeat(sessions, sizes)),
+        (lowest, sessions[has_click]),
+    )
     clicks, last = (
         np.bincount(position, weight, length + 1)[1:].astype(np.float64)
-        for position, weight in found
+        for position, weight in observations
     )
     return clicks, last
 
@@ -284,22 +289,22 @@ class SDBN(CountedCascade):
         self.satisfaction_ = (
             mean_satisfaction(history, weight) if isinstance(mean, str) else float(mean)
         )
-        seen, block = super()._set_counted(sessions, history), sessions.whole
-        satisfied, strength = seen.last_clicks, self.satisfaction_strength
+        counts, block = super()._set_counted(sessions, history), sessions.whole
+        satisfied, strength = counts.last_clicks, self.satisfaction_strength
         if block.outcome is not None and weight > 0:
             last = lowest_click_outcomes(block)
-            found = count_satisfied(
-                sessions.counts, last, seen.clicks, self.satisfaction_, strength, weight
+            satisfaction = count_satisfied(
+                sessions.counts, last, counts.clicks, self.satisfaction_, strength, weight
             )
-            satisfied = found.satisfied
-        self.rho_ = posterior_mean(satisfied, seen.clicks, self.satisfaction_, strength)
-        return seen
+            satisfied = satisfaction.satisfied
+        self.rho_ = posterior_mean(satisfied, counts.clicks, self.satisfaction_, strength)
+        return counts
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        found = self._pairs.find(batch)
-        theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
-        rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
-        initiation = self._initiation_of(found.query)
+        lookup = self._pairs.find(batch)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, lookup, text)
+        rho = self._pairs.take_or(self.rho_, lookup.row, self.satisfaction_)
+        initiation = self._initiation_of(lookup.query)
         return cascade_pages(batch, theta, 1 - rho, initiation=initiation, satisfaction=rho)

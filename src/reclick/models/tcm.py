@@ -28,7 +28,7 @@ from reclick.text.word_rates import TextIndex
 PATTERNS = ((), (1,), (2,), (1, 2), (2, 1))  # the click sequences of two ads
 CASES = 12  # patterns of the upper ad, of the lower ad, and of an ad alone (no click, click)
 ATTENDING_PER_CLICK = 12 / 7  # P(attending) / P(a click): relevances are uniform over all ads
-GRID = 201  # values of α and of β that are tried
+GRID = 201  # number of values of α and of β on the grid
 WHY_TWO = (
     "TCM is a model of pages of one or two ads: its relevances are integrated out of the "
     "probabilities of two ads, and there is no such form for more"
@@ -36,7 +36,7 @@ WHY_TWO = (
 
 
 class TCMParameters(NamedTuple):
-    """What is common to all ads."""
+    """The parameters common to all ads."""
 
     attending: float  # γ
     second: float  # β
@@ -95,7 +95,7 @@ class TCM(ClickModel):
         self._set_posteriors()
 
     def _set_posteriors(self) -> None:
-        """Set the posterior of each pair from its counts, and its mean."""
+        """Set the posterior of each pair, and its mean, from the counts of the pair."""
         log_posterior = self._cases @ np.log(case_likelihoods(self._common, self.bins))
         log_posterior -= log_posterior.max(axis=1, keepdims=True)
         weight = np.exp(log_posterior)
@@ -126,11 +126,11 @@ class TCM(ClickModel):
 
         return pages
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
         """Betas with the mean and the variance of each posterior."""
-        values, known = relevance_values(self.bins), asked.row >= 0
-        posterior = np.full((len(asked.row), self.bins), 1 / self.bins)
-        posterior[known] = self._posterior[asked.row[known]]
+        values, is_known = relevance_values(self.bins), pairs.row >= 0
+        posterior = np.full((len(pairs.row), self.bins), 1 / self.bins)
+        posterior[is_known] = self._posterior[pairs.row[is_known]]
         mean = posterior @ values
         variance = posterior @ values**2 - mean**2 + (1 / self.bins) ** 2 / 12
         return PairPosteriors(Posterior(mean, mean, mean * (1 - mean) / variance - 1))
@@ -167,7 +167,7 @@ class TwoAdPages(EnumeratedPages):
         return two_ad_sequences(size)
 
     def probabilities(self, page: int) -> Float64:
-        """P(each pattern), the relevances being integrated over their posteriors."""
+        """P(each pattern), with the relevances integrated over their posteriors."""
         first, end = self.starts[page], self.starts[page + 1]
         upper = self.posterior[first]
         if end - first == 1:
@@ -183,7 +183,7 @@ class TwoAdPages(EnumeratedPages):
 
 @cache
 def two_ad_sequences(size: int) -> SequenceList:
-    """The click sequences of a page of one or two ads, as `PATTERNS` has them."""
+    """The click sequences of a page of one or two ads, in the order of `PATTERNS`."""
     return SequenceList.of(iter(PATTERNS if size == 2 else PATTERNS[:2]), size)
 
 
@@ -245,11 +245,11 @@ def case_likelihoods(common: TCMParameters, bins: int) -> Float64:
 
 
 def find_patterns(block: QueryBlock) -> Int64:
-    """Which of `PATTERNS` the clicks of each session are [session]."""
+    """The number of the pattern of each session among `PATTERNS` [session]."""
     counts = np.diff(block.clicks)
     first = np.zeros(len(block), np.int64)
-    clicked = counts > 0
-    first[clicked] = block.click[block.clicks[:-1][clicked]]
+    has_click = counts > 0
+    first[has_click] = block.click[block.clicks[:-1][has_click]]
     return np.where(counts < 2, first, first + 2)
 
 

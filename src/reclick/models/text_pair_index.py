@@ -25,12 +25,12 @@ from reclick.text.word_rates import CorpusWords, TextIndex, TokenLists, WordRate
 
 @dataclass(frozen=True)
 class Corpus:
-    """What is known of all ads and words, where a pair index holds only a part of the pairs."""
+    """All ads and words of a model, for a pair index that has only some of the pairs."""
 
     ad_strings: pa.Array  # every ad
     text: TextIndex | None
     count_words: Callable[[], CorpusWords]
-    ad_prior: AdPrior | None  # of every ad, and of no pair
+    ad_prior: AdPrior | None  # with every ad, and without pairs
 
     @cached_property
     def ads(self) -> Interner:
@@ -46,7 +46,7 @@ class Corpus:
 
 
 class TextPairIndex(PairIndex):
-    """A pair index with the click rates of words behind it."""
+    """A pair index with the click rates of words, for pairs that are not in it."""
 
     def __init__(
         self,
@@ -58,10 +58,11 @@ class TextPairIndex(PairIndex):
         prior_mean: float = 0.5,
         corpus: Corpus | None = None,
     ) -> None:
-        """The prior of word rates is worth `word_strength` impressions.
+        """Index the pairs of some counts.
 
-        An unknown pair gets what `ad_prior` says, or `prior_mean` where there is none. With a
-        `corpus` these are the pairs of some of its queries, and its text takes the place of `text`.
+        The prior of word rates has the strength `word_strength`, in impressions. An unknown pair
+        gets the mean of `ad_prior`, or `prior_mean` if there is none. With a `corpus`, the counts
+        have only some of its queries, and its text replaces `text`.
         """
         super().__init__(counts)
         self.ad_prior: AdPrior | None = None
@@ -99,12 +100,12 @@ class TextPairIndex(PairIndex):
         self,
         values: Float64,
         batch: SessionBatch,
-        found: ImpressionLookup,
+        lookup: ImpressionLookup,
         text: TextIndex | None,
     ) -> Float64:
         """Values [pair] by impression; where the pair is unknown, the prior mean of its ad."""
-        out = self.take_or(values, found.row, self.prior_mean)
-        unknown = np.flatnonzero(found.row < 0)
+        out = self.take_or(values, lookup.row, self.prior_mean)
+        unknown = np.flatnonzero(lookup.row < 0)
         if self.ad_prior is not None and len(unknown):
             ads, code = np.unique(batch.ad[unknown], return_inverse=True)
             prior = self._unseen(batch.ads.take(pa.array(ads)), text).to_beta()
@@ -115,21 +116,21 @@ class TextPairIndex(PairIndex):
         self,
         values: Float64,
         batch: SessionBatch,
-        found: ImpressionLookup,
+        lookup: ImpressionLookup,
         text: TextIndex | None,
     ) -> Float64:
-        """Values [pair] by impression; where the pair is unknown, what the ad's words say."""
-        known = found.row >= 0
-        if known.all():
-            return values[found.row]
-        out = np.empty(len(found.row))
-        out[known] = values[found.row[known]]
-        query = np.repeat(found.query, np.diff(batch.page))
-        out[~known] = self._from_words(query[~known], batch.ad[~known], batch.ads, text)
+        """Values [pair] by impression; where the pair is unknown, the rate of the ad's words."""
+        is_known = lookup.row >= 0
+        if is_known.all():
+            return values[lookup.row]
+        out = np.empty(len(lookup.row))
+        out[is_known] = values[lookup.row[is_known]]
+        query = np.repeat(lookup.query, np.diff(batch.page))
+        out[~is_known] = self._from_words(query[~is_known], batch.ad[~is_known], batch.ads, text)
         return out
 
     def lookup(self, pairs: object, text: object) -> PairLookup:
-        """The pairs of a table with columns query and ad, or all pairs, and what words say."""
+        """The pairs of a table with columns query and ad, or all pairs; with their word rates."""
         counts = self.counts
         queries, ads = (
             (counts.queries.take(counts.pair_query), counts.ads.take(counts.pair_ad))
@@ -156,7 +157,7 @@ class TextPairIndex(PairIndex):
         return pa.table({"query": pa.repeat(self.counts.queries[code], len(ads)), "ad": ads})
 
     def unseen_means(self, batch: SessionBatch, text: TextIndex | None) -> Float64:
-        """The prior mean of each impression's pair as if it were unknown [impression]."""
+        """The prior mean of each impression's pair, as if the pair were unknown [impression]."""
         return self._unseen(batch.ads, text).mean[batch.ad]
 
     def unseen_prior(self, pairs: PairLookup) -> PairPrior:
@@ -179,7 +180,7 @@ class TextPairIndex(PairIndex):
         return self.ad_prior.unseen(self._find_ads(ads), tokens)
 
     def text_with(self, ads: pa.Table | None) -> TextIndex | None:
-        """The model's text of ads, and the table's for those new to it."""
+        """The text of the model's ads, with that of a table for ads that are new to the model."""
         if ads is None:
             return self._text_index
         unknown = pc.invert(self.has_ads(ads["ad"].combine_chunks()))
@@ -189,14 +190,14 @@ class TextPairIndex(PairIndex):
     def _from_words(
         self, query: Int32, ad: Int32, ads: pa.Array, text: TextIndex | None
     ) -> Float64:
-        """Attractiveness of unknown pairs from the words of the ad, once for each distinct pair."""
-        own = np.where(self.words.is_frequent(query), query, -1).astype(np.int64)
-        distinct, back = np.unique((own << 32) | ad, return_inverse=True)
+        """Attractiveness of unknown pairs from the words of the ad, computed per distinct pair."""
+        word_query = np.where(self.words.is_frequent(query), query, -1).astype(np.int64)
+        distinct, inverse = np.unique((word_query << 32) | ad, return_inverse=True)
         code, rows = np.unique((distinct & 0xFFFFFFFF).astype(np.int32), return_inverse=True)
         tokens = self.words.encode_ads(ads.take(pa.array(code)), text)
         queries = (distinct >> 32).astype(np.int32)
         rates = self.words.rates(queries, rows.astype(np.int32), tokens)
-        return np.asarray(rates[:, 0][back])
+        return np.asarray(rates[:, 0][inverse])
 
 
 def _read_text(text: object) -> pa.Table | None:
@@ -216,7 +217,7 @@ def input_text(sessions: object, ads: object) -> AdTokens | None:
 
 
 def merge_text(old: AdTokens | None, new: AdTokens | None) -> AdTokens | None:
-    """The text of all ads; of an ad that both have, the newer one."""
+    """Merge the texts of ads; an ad that both have keeps its newer text."""
     if old is None or new is None:
         return new or old
     return TextIndex(new).with_text(old).text

@@ -24,7 +24,7 @@ from reclick.models.settings import setting
 from reclick.runtime.jit import kernel, subkernel
 from reclick.text.word_rates import TextIndex
 
-LEAST_CHANCE = 1e-290  # a click less likely, hundreds of positions away, teaches no number
+LEAST_CHANCE = 1e-290  # less likely clicks, hundreds of positions away, add nothing
 
 
 class THCMParameters(NamedTuple):
@@ -34,7 +34,7 @@ class THCMParameters(NamedTuple):
     steps: Float64  # forward α, back γ, stop 1 − α − γ
 
     def for_block(self, rows: BlockRows) -> Any:
-        """What the step of a block needs."""
+        """The parameters that the E-step of a block needs."""
         return cut_rows(self, rows, pairs=("theta",))
 
 
@@ -51,15 +51,15 @@ class THCMProblem(EMProblem[THCMParameters]):
 
     @property
     def e_step(self) -> Callable[[THCMParameters, QueryBlock], Statistics]:
-        """Of a block of sessions."""
+        """The E-step of a block of sessions."""
         return e_step
 
     def start(self, last: THCMParameters | None) -> THCMParameters:
-        """The prior means, or where a pilot ended."""
+        """The prior means, or the parameters of a pilot fit."""
         return last or _clip_to_interior(THCMParameters(self.prior.mean, self.means))
 
     def m_step(self, now: THCMParameters, statistics: Statistics) -> THCMParameters:
-        """θ of each pair, and the shares of expected steps."""
+        """Estimate θ of each pair, and the steps as shares of the expected steps."""
         trials = self.clicks + statistics.pairs["skips"]
         theta = posterior_mean(self.clicks, trials, *self.prior)
         steps = statistics.totals["steps"]
@@ -67,7 +67,7 @@ class THCMProblem(EMProblem[THCMParameters]):
         return _clip_to_interior(THCMParameters(theta, steps))
 
     def log_prior(self, now: THCMParameters) -> float:
-        """Of the steps."""
+        """Log-density of the steps."""
         return (
             self.step_strength * float(self.means @ np.log(now.steps))
             if self.step_strength
@@ -75,7 +75,7 @@ class THCMProblem(EMProblem[THCMParameters]):
         )
 
     def log_row_prior(self, now: THCMParameters) -> float:
-        """Of θ."""
+        """Log-density of θ."""
         return log_beta(now.theta, *self.prior)
 
 
@@ -179,7 +179,7 @@ class THCM(ClickModel):
 
 
 def _clip_to_interior(parameters: THCMParameters) -> THCMParameters:
-    """The same, with nothing impossible or certain."""
+    """Clip all probabilities away from 0 and 1."""
     theta = np.clip(parameters.theta, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
     steps = np.maximum(parameters.steps, PROBABILITY_MARGIN)
     return THCMParameters(theta, steps / steps.sum())
@@ -210,16 +210,16 @@ def _expect(
     longest = 1
     for s in range(len(weight)):
         longest = max(longest, page[s + 1] - page[s])
-    room = np.empty((5, longest))
+    buffer = np.empty((5, longest))
     total = 0.0
     for s in range(len(weight)):
         n = page[s + 1] - page[s]
         here, free, visits, ahead, upper = (
-            room[0, :n],
-            room[1, :n],
-            room[2, :n],
-            room[3, :n],
-            room[4, :n],
+            buffer[0, :n],
+            buffer[1, :n],
+            buffer[2, :n],
+            buffer[3, :n],
+            buffer[4, :n],
         )
         for i in range(n):
             here[i], free[i] = theta[pair[page[s] + i]], 1.0
@@ -254,11 +254,13 @@ def _hits(
     beyond = 1.0 if goal == 0 else 0.0
     for i in range(n):
         stay = 1.0 - theta[i] * free[i]
-        known = stay * step[2] * beyond + (theta[i] if i == goal - 1 else 0.0)
-        known += stay * beyond * ((step[1] if i == 0 else 0.0) + (step[0] if i == n - 1 else 0.0))
+        constant = stay * step[2] * beyond + (theta[i] if i == goal - 1 else 0.0)
+        constant += (
+            stay * beyond * ((step[1] if i == 0 else 0.0) + (step[0] if i == n - 1 else 0.0))
+        )
         pivot = 1.0 - stay * step[1] * upper[i - 1] if i > 0 else 1.0
         upper[i] = stay * step[0] / pivot
-        hit[i] = (known + (stay * step[1] * hit[i - 1] if i > 0 else 0.0)) / pivot
+        hit[i] = (constant + (stay * step[1] * hit[i - 1] if i > 0 else 0.0)) / pivot
     for i in range(n - 2, -1, -1):
         hit[i] += upper[i] * hit[i + 1]
 
@@ -292,12 +294,14 @@ def _add_segment(
     n = len(theta)
     beyond = 1.0 if goal == 0 else 0.0
     for i in range(n):
-        passed = visits[i] * (1.0 - theta[i] * free[i]) * weight
+        departures = visits[i] * (1.0 - theta[i] * free[i]) * weight
         forward = step[0] * (hit[i + 1] if i < n - 1 else beyond)
         back = step[1] * (hit[i - 1] if i > 0 else beyond)
         stop = step[2] * beyond
-        skips[pair[i]] += passed * free[i] * (forward + back + stop)
-        moves = passed + (weight if i == last - 1 else 0.0)  # the walk leaves the last click too
+        skips[pair[i]] += departures * free[i] * (forward + back + stop)
+        moves = departures + (
+            weight if i == last - 1 else 0.0
+        )  # the walk leaves the last click too
         steps[0] += moves * forward
         steps[1] += moves * back
         steps[2] += moves * stop

@@ -1,4 +1,4 @@
-"""The report of an evaluation: one HTML file that needs nothing else, Markdown, or text."""
+"""The report of an evaluation, as one self-contained HTML file, as Markdown, or as text."""
 
 from __future__ import annotations
 

@@ -43,11 +43,11 @@ TITLES = {
     "first_price": "first price",
 }
 BIDS = {"values": "at the bids as they are", "best responses": "after best responses"}
-MOST_ADVERTISERS = 12  # of each end
+MOST_ADVERTISERS = 12  # rows of each table of gains and losses
 
 
 class ComparisonLike(Protocol):
-    """What the report needs of a comparison."""
+    """The attributes of a comparison that the report needs."""
 
     @property
     def scores(self) -> pa.Table:
@@ -71,29 +71,29 @@ class ComparisonLike(Protocol):
 
     @property
     def details(self) -> dict[str, Any]:
-        """How the comparison was made."""
+        """The settings of the comparison."""
         ...
 
 
 def write_comparison(
     comparison: ComparisonLike, path: Location, *, overwrite: bool = False
 ) -> AnyPath:
-    """Write the report of a comparison to a file, which appears when it is complete."""
+    """Write the report of a comparison to a file, atomically."""
     page, target = render_comparison(comparison), as_path(path)
     writers = {target.name: lambda temporary: temporary.write_text(page, encoding="utf-8")}
-    (written,) = write_files(target.parent, writers, overwrite=overwrite)
-    return written
+    (report_path,) = write_files(target.parent, writers, overwrite=overwrite)
+    return report_path
 
 
 def render_comparison(comparison: ComparisonLike) -> str:
-    """The whole page."""
+    """The whole HTML page."""
     details = comparison.details
-    listed = f"{format_count(details['auctions'])} auctions"
+    auctions = f"{format_count(details['auctions'])} auctions"
     if details["listed"] > details["auctions"]:
-        listed += f", drawn from {format_count(details['listed'])},"
+        auctions += f", drawn from {format_count(details['listed'])},"
     source = "with sampled bids" if details["sampled"] else "with your bids"
     about = (
-        f"{listed} {source}, {details['slots']} slots, reserve {details['reserve']:g}, clicks as"
+        f"{auctions} {source}, {details['slots']} slots, reserve {details['reserve']:g}, clicks as"
         f" {details['model']} predicts them. Every figure is an expectation under that model."
     )
     sections = (
@@ -107,42 +107,44 @@ def render_comparison(comparison: ComparisonLike) -> str:
     return html_page(
         "Auction mechanisms compared",
         about,
-        [each for each in sections if each],
+        [section for section in sections if section],
         "Made by Reclick: this file loads nothing from the network.",
     )
 
 
 def _summary_section(comparison: ComparisonLike) -> Section | None:
-    """What VCG changes, in three sentences."""
+    """The effect of VCG, in a few sentences."""
     changes = {
         (row["mechanism"], row["bids"], row["metric"]): row["change"]
         for row in comparison.scores.to_pylist()
     }
     if ("vcg", "values", "welfare") not in changes:
         return None
-    lying = {row["mechanism"]: row["gain_by_lying"] for row in comparison.incentives.to_pylist()}
-    as_they_are, settled = (
+    gains_by_lying = {
+        row["mechanism"]: row["gain_by_lying"] for row in comparison.incentives.to_pylist()
+    }
+    before, after = (
         {metric: changes["vcg", bids, metric] for metric in SCORE_METRICS} for bids in BIDS
     )
     same_bids = (
         f"Against GSP at the same bids, VCG changes welfare by"
-        f" {_percent_change(as_they_are['welfare'])} and revenue by"
-        f" {_percent_change(as_they_are['revenue'])}."
+        f" {_percent_change(before['welfare'])} and revenue by"
+        f" {_percent_change(before['revenue'])}."
     )
     responses = (
-        f"After best responses, by {_percent_change(settled['welfare'])} and"
-        f" {_percent_change(settled['revenue'])}."
+        f"After best responses, by {_percent_change(after['welfare'])} and"
+        f" {_percent_change(after['revenue'])}."
     )
     incentives = (
-        f"{format_share(lying['gsp'])} of the bidders gain by lying to GSP,"
-        f" {format_share(lying['vcg'])} to VCG."
+        f"{format_share(gains_by_lying['gsp'])} of the bidders gain by lying to GSP,"
+        f" {format_share(gains_by_lying['vcg'])} to VCG."
     )
     satisfied = (
-        f"Satisfied sessions change by {_percent_change(as_they_are['satisfaction'])} at the same"
+        f"Satisfied sessions change by {_percent_change(before['satisfaction'])} at the same"
         " bids; a satisfaction weight moves that."
     )
-    known = not math.isnan(as_they_are["satisfaction"])
-    sentences = [same_bids, responses, *([satisfied] if known else []), incentives]
+    has_satisfaction = not math.isnan(before["satisfaction"])
+    sentences = [same_bids, responses, *([satisfied] if has_satisfaction else []), incentives]
     return make_section("Summary", [Subsection("", paragraph(" ".join(sentences)))])
 
 
@@ -157,19 +159,21 @@ def _score_section(comparison: ComparisonLike) -> Section | None:
     )
     subsections = [Subsection("", paragraph(about, class_="about"))]
     for bids, title in BIDS.items():
-        own = [row for row in rows if row["bids"] == bids]
-        figures = [_change_figure(own, metric, title) for metric in SCORE_METRICS]
-        body = element("div", *(each for each in figures if each), class_="figs")
+        rows_of_bids = [row for row in rows if row["bids"] == bids]
+        figures = [_change_figure(rows_of_bids, metric, title) for metric in SCORE_METRICS]
+        body = element("div", *(chart for chart in figures if chart), class_="figs")
         subsections.append(Subsection(title[0].upper() + title[1:], body))
     return make_section("Welfare, revenue and satisfaction", subsections)
 
 
 def _change_figure(rows: Sequence[Mapping[str, Any]], metric: str, bids: str) -> Html:
     """A dot per mechanism: the change from GSP."""
-    own = [row for row in rows if row["metric"] == metric and not math.isnan(row["value"])]
-    if not own:
+    rows_of_metric = [
+        row for row in rows if row["metric"] == metric and not math.isnan(row["value"])
+    ]
+    if not rows_of_metric:
         return Html("")
-    best = max(own, key=lambda row: row["value"])["mechanism"]
+    best = max(rows_of_metric, key=lambda row: row["value"])["mechanism"]
     dots = [
         DotRow(
             TITLES.get(row["mechanism"], row["mechanism"]),
@@ -179,7 +183,7 @@ def _change_figure(rows: Sequence[Mapping[str, Any]], metric: str, bids: str) ->
             _percent_change(row["change"]),
             "best" if row["mechanism"] == best else "other",
         )
-        for row in own
+        for row in rows_of_metric
     ]
     shapes, height = dot_plot(dots, percent=True)
     title, unit = SCORE_METRICS[metric]
@@ -188,7 +192,7 @@ def _change_figure(rows: Sequence[Mapping[str, Any]], metric: str, bids: str) ->
     table = data_table(
         heading,
         ("Mechanism", "Value", "Interval", "Change", "Interval of the change"),
-        (_score_cells(row) for row in own),
+        (_score_cells(row) for row in rows_of_metric),
     )
     return figure(title, chart, table, unit=f"%, {unit}")
 
@@ -294,7 +298,7 @@ def _frontier_section(comparison: ComparisonLike) -> Section | None:
         ("Mechanism", "Weight", "Welfare", "Interval", "Satisfied", "Interval"),
         (_frontier_cells(row) for row in rows),
     )
-    key = legend({each.name: each.style for each in series})
+    key = legend({line.name: line.style for line in series})
     body = join([key, element("div", figure(title, chart, table), class_="figs")])
     return make_section(
         "The price of satisfaction",
@@ -313,21 +317,21 @@ def _frontier_cells(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _advertiser_section(comparison: ComparisonLike) -> Section | None:
     rows = comparison.advertisers.to_pylist()
-    losing, gaining = ([row for row in rows if sign * row["change"] > 0] for sign in (-1, 1))
+    losers, winners = ([row for row in rows if sign * row["change"] > 0] for sign in (-1, 1))
     about = (
-        f"With VCG in place of GSP at the same bids, {len(gaining):,} of {len(rows):,} advertisers"
-        f" gain and {len(losing):,} lose: (value − price) × clicks, over all auctions. At the same"
+        f"With VCG in place of GSP at the same bids, {len(winners):,} of {len(rows):,} advertisers"
+        f" gain and {len(losers):,} lose: (value − price) × clicks, over all auctions. At the same"
         " bids prices of VCG are lower, so this flatters VCG; bids to GSP are lower after best"
         " responses."
     )
     headers = ("Advertiser", "Auctions", "Gain with GSP", "Gain with VCG", "Change")
     tables = [
-        Subsection(title, data_table(title, headers, map(_advertiser_cells, listed)))
-        for title, listed in (
-            ("Largest losses", losing[:MOST_ADVERTISERS]),
-            ("Largest gains", gaining[::-1][:MOST_ADVERTISERS]),
+        Subsection(title, data_table(title, headers, map(_advertiser_cells, advertisers)))
+        for title, advertisers in (
+            ("Largest losses", losers[:MOST_ADVERTISERS]),
+            ("Largest gains", winners[::-1][:MOST_ADVERTISERS]),
         )
-        if listed
+        if advertisers
     ]
     return make_section(
         "Who gains and who loses",

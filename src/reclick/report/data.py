@@ -1,4 +1,4 @@
-"""An evaluation sorted for reading: scores, rankings, curves and facts about the log."""
+"""The data of a report: scores, rankings, curves and facts about the log."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from reclick.metrics import loss
 from reclick.profile import VOLUME_NAMES, LogProfile
 from reclick.report.formatting import display
 
-LEAKAGE_MARK = "†"  # of a model that was fitted on sessions of the test log
-MIN_SUPPORT = 100  # with fewer observations nothing is drawn without saying so
+LEAKAGE_MARK = "†"  # marks a model that was fitted on sessions of the test log
+MIN_SUPPORT = 100  # figures with fewer observations are not drawn, and a note reports it
 MAX_SERIES = 8  # models in a chart, each with its own colour, dashes and marker
 OVERALL_METRICS = (
     "first_click_accuracy",
@@ -28,7 +28,7 @@ OVERALL_METRICS = (
 
 
 class EvaluationLike(Protocol):
-    """What the report needs of an evaluation."""
+    """The attributes of an evaluation that the report needs."""
 
     @property
     def scores(self) -> pa.Table:
@@ -36,7 +36,7 @@ class EvaluationLike(Protocol):
 
     @property
     def differences(self) -> pa.Table:
-        """A row per two models: paired differences."""
+        """A row per pair of models: paired differences."""
 
     @property
     def curves(self) -> pa.Table:
@@ -55,7 +55,7 @@ class EvaluationLike(Protocol):
 
 
 class ScoreKey(NamedTuple):
-    """Which score: of a metric, for a group of sessions and a query volume."""
+    """The key of a score: a metric, a group of sessions and a query volume."""
 
     metric: str
     sessions: str = "all"
@@ -64,7 +64,7 @@ class ScoreKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A value with its deviation between sessions and its interval; None where unknown."""
+    """A value with its standard deviation between sessions and its interval; None if unknown."""
 
     value: float | None = None
     deviation: float | None = None
@@ -93,7 +93,7 @@ class Ranking:
 
     order: tuple[str, ...]  # the models that have a value, best first
     best: tuple[str, ...]  # those with the best value
-    tied: tuple[str, ...]  # others that are not significantly different from the best
+    tied: tuple[str, ...]  # models that are not significantly different from the best
 
     @property
     def leaders(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class ScoreTable:
     reasons: Mapping[str, Mapping[str, str]]  # model → metric → why it has no value, if known
 
     def score(self, model: str, key: ScoreKey) -> Score:
-        """The score of a model; empty where there is none."""
+        """The score of a model; empty if it has none."""
         return self.scores.get(key, {}).get(model, Score())
 
     def values(self, key: ScoreKey) -> dict[str, float]:
@@ -125,13 +125,13 @@ class ScoreTable:
         return {model: value for model, value in values.items() if value is not None}
 
     def difference(self, model: str, against: str, key: ScoreKey) -> Difference | None:
-        """The difference of two models, whichever way round it is stored."""
-        stored = self.differences.get(key, {})
-        if (model, against) in stored:
-            return stored[model, against]
-        if (against, model) not in stored:
+        """The difference of two models; it may be stored in the opposite order."""
+        differences = self.differences.get(key, {})
+        if (model, against) in differences:
+            return differences[model, against]
+        if (against, model) not in differences:
             return None
-        inverse = stored[against, model]
+        inverse = differences[against, model]
         return Difference(-inverse.difference, _negate(inverse.high), _negate(inverse.low))
 
     def ranking(self, key: ScoreKey) -> Ranking:
@@ -143,7 +143,9 @@ class ScoreTable:
             return Ranking(order, (), ())
         best = tuple(model for model in order if values[model] == values[order[0]])
         differences = {model: self.difference(order[0], model, key) for model in order[len(best) :]}
-        tied = tuple(model for model, each in differences.items() if each and each.is_tie)
+        tied = tuple(
+            model for model, difference in differences.items() if difference and difference.is_tie
+        )
         return Ranking(order, best, tied)
 
     def metrics(self, sessions: str = "all") -> tuple[str, ...]:
@@ -155,41 +157,43 @@ class ScoreTable:
         """The volume buckets in which any model has a value, from rare to frequent."""
         keys = (key for key in self.scores if key[:2] == (metric, sessions) and self.values(key))
         present = {key.volume for key in keys} - {"all"}
-        known = (volume for volume in VOLUME_NAMES if volume in present)
-        return (*known, *sorted(present.difference(VOLUME_NAMES)))
+        known_volumes = (volume for volume in VOLUME_NAMES if volume in present)
+        return (*known_volumes, *sorted(present.difference(VOLUME_NAMES)))
 
     def support(self, key: ScoreKey) -> float | None:
-        """How many sessions, positions or pairs are behind the scores."""
+        """The number of sessions, positions or pairs that the scores are based on."""
         scores = self.scores.get(key, {}).values()
-        return max((each.support for each in scores if each.support is not None), default=None)
+        return max((score.support for score in scores if score.support is not None), default=None)
 
 
 def build_score_table(
     scores: pa.Table, differences: pa.Table, reasons: Mapping[str, Mapping[str, str]]
 ) -> ScoreTable:
-    """Sort the tables of an evaluation by key."""
+    """Index the tables of an evaluation by key."""
     by_key: dict[ScoreKey, dict[str, Score]] = {}
     fields = ("value", "deviation", "low", "high", "support")
     for row in scores.to_pylist():
         score = Score(*(not_nan(row[name]) for name in fields))
         by_key.setdefault(_row_key(row), {})[row["model"]] = score
-    paired: dict[ScoreKey, dict[tuple[str, str], Difference]] = {}
+    differences_by_key: dict[ScoreKey, dict[tuple[str, str], Difference]] = {}
     for row in differences.to_pylist():
         value = not_nan(row["difference"])
         if value is not None:
             difference = Difference(value, not_nan(row["low"]), not_nan(row["high"]))
-            paired.setdefault(_row_key(row), {})[row["model"], row["against"]] = difference
+            differences_by_key.setdefault(_row_key(row), {})[row["model"], row["against"]] = (
+                difference
+            )
     models = tuple(dict.fromkeys(scores["model"].to_pylist()))
-    return ScoreTable(models, by_key, paired, reasons)
+    return ScoreTable(models, by_key, differences_by_key, reasons)
 
 
 def is_enough(support: float | None) -> bool:
-    """Whether there are enough observations to draw; unknown support is taken as enough."""
+    """Whether there are enough observations to draw; True if the support is unknown."""
     return support is None or support >= MIN_SUPPORT
 
 
 def not_nan(value: float | None) -> float | None:
-    """A number, or None where there is none."""
+    """A number, or None if it is missing or nan."""
     return None if value is None or math.isnan(value) else float(value)
 
 
@@ -201,12 +205,12 @@ def _negate(value: float | None) -> float | None:
     return None if value is None else -value
 
 
-# ---- everything
+# ---- all data of a report
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a chart, with an interval where there is one."""
+    """A point of a chart, with its interval if it has one."""
 
     x: float
     y: float | None
@@ -215,14 +219,14 @@ class Point:
 
     @property
     def heights(self) -> tuple[float, ...]:
-        """The finite values of y and its interval, which an axis has to include."""
+        """The finite values of y and its interval, which the axis must include."""
         values = (self.y, self.low, self.high)
-        return tuple(each for each in values if each is not None and math.isfinite(each))
+        return tuple(value for value in values if value is not None and math.isfinite(value))
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A curve of a model: its points, and the support of each."""
+    """A curve of a model: its points, and the support of each point."""
 
     points: tuple[Point, ...]
     support: tuple[float | None, ...]
@@ -230,7 +234,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """Everything that a report is made from."""
+    """All data of a report."""
 
     table: ScoreTable
     curves: Mapping[tuple[str, str], Curve]  # (model, curve)
@@ -246,14 +250,14 @@ class ReportData:
 
 
 def build_report_data(evaluation: EvaluationLike) -> ReportData:
-    """Sort an evaluation for reading. The names of models fitted on the test log are marked."""
+    """Collect the data of a report, and mark the names of models fitted on the test log."""
     about = evaluation.details.get("models") or {}
     names = {name: f"{name} {LEAKAGE_MARK}" for name in about if about[name].get("test_share")}
-    models = {names.get(name, name): each for name, each in about.items()}
-    reasons = {model: each.get("reasons") or {} for model, each in models.items()}
+    models = {names.get(name, name): about_model for name, about_model in about.items()}
+    reasons = {model: about_model.get("reasons") or {} for model, about_model in models.items()}
     scores, differences, curve_table = (
-        _rename_models(each, names)
-        for each in (evaluation.scores, evaluation.differences, evaluation.curves)
+        _rename_models(rows, names)
+        for rows in (evaluation.scores, evaluation.differences, evaluation.curves)
     )
     table = build_score_table(scores, differences, reasons)
     styles = {model: style for style, model in enumerate(_charted_models(table))}
@@ -265,8 +269,8 @@ def build_report_data(evaluation: EvaluationLike) -> ReportData:
 
 def _rename_models(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
     for column in {"model", "against"} & set(table.column_names) if names else ():
-        renamed = pa.array([names.get(name, name) for name in table[column].to_pylist()])
-        table = table.set_column(table.column_names.index(column), column, renamed)
+        new_names = pa.array([names.get(name, name) for name in table[column].to_pylist()])
+        table = table.set_column(table.column_names.index(column), column, new_names)
     return table
 
 
@@ -280,8 +284,8 @@ def _charted_models(table: ScoreTable) -> tuple[str, ...]:
     def total_rank(model: str) -> int:
         return sum(order.index(model) if model in order else last for order in orders if order)
 
-    chosen = sorted(table.models, key=total_rank)[:MAX_SERIES]
-    return tuple(model for model in table.models if model in chosen)
+    models_in_charts = sorted(table.models, key=total_rank)[:MAX_SERIES]
+    return tuple(model for model in table.models if model in models_in_charts)
 
 
 def _build_curves(table: pa.Table) -> dict[tuple[str, str], Curve]:
@@ -293,8 +297,8 @@ def _build_curves(table: pa.Table) -> dict[tuple[str, str], Curve]:
 
 
 def _build_curve(rows: list[dict[str, Any]]) -> Curve:
-    ordered = sorted(rows, key=lambda row: row["x"])
+    sorted_rows = sorted(rows, key=lambda row: row["x"])
     points = tuple(
-        Point(row["x"], row["y"], not_nan(row["low"]), not_nan(row["high"])) for row in ordered
+        Point(row["x"], row["y"], not_nan(row["low"]), not_nan(row["high"])) for row in sorted_rows
     )
-    return Curve(points, tuple(not_nan(row["support"]) for row in ordered))
+    return Curve(points, tuple(not_nan(row["support"]) for row in sorted_rows))

@@ -1,4 +1,4 @@
-"""How metrics are titled, and how values, intervals, counts and names are written."""
+"""Titles of metrics, and the formats of values, intervals, counts and names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_RELEVANCE = "it has no relevance of ads"
 
 
 class MetricFormat(NamedTuple):
-    """How a family of metrics is written; {k} is what follows the @ of a name."""
+    """The format of a family of metrics; {k} stands for the text after the @ of a name."""
 
     header: str  # of a column
     missing: str  # why a model may have no value
@@ -66,8 +66,8 @@ def display(metric: str) -> MetricDisplay:
     >>> display("rank@3").title, display("rank@1").header
     ('Rank, 3 clicks', '1 click')
     """
-    known = {**SESSION_METRICS, **LABEL_METRICS}.get(metric)
-    info: MetricInfo = known or MetricInfo(metric, metric, "higher", "")
+    metric_info = {**SESSION_METRICS, **LABEL_METRICS}.get(metric)
+    info: MetricInfo = metric_info or MetricInfo(metric, metric, "higher", "")
     family, _, k = metric.partition("@")
     form = METRIC_FORMATS.get(family, MetricFormat(metric, "it has none"))
     header = form.header.replace("{k}", k).replace("1 clicks", "1 click")
@@ -79,7 +79,7 @@ def display(metric: str) -> MetricDisplay:
 
 
 def format_value(value: float | None, metric: str) -> str:
-    """A value as text: percent without the sign, a true minus, a dash for no value.
+    """A value as text: percent without %, a typographic minus, a dash for a missing value.
 
     >>> format_value(0.36714, "sequence_accuracy@2"), format_value(None, "perplexity")
     ('36.71', '–')
@@ -88,12 +88,12 @@ def format_value(value: float | None, metric: str) -> str:
     """
     if value is None:
         return DASH
-    known = display(metric)
-    return format_number(value * (100 if known.percent else 1), known.digits)
+    metric_display = display(metric)
+    return format_number(value * (100 if metric_display.percent else 1), metric_display.digits)
 
 
 def format_number(value: float, digits: int) -> str:
-    """A number with a true minus sign, and no minus zero."""
+    """A number with a typographic minus; zero never has a minus."""
     if math.isinf(value):
         return "∞" if value > 0 else MINUS_INFINITY
     text = f"{value:,.{digits}f}"
@@ -101,13 +101,13 @@ def format_number(value: float, digits: int) -> str:
 
 
 def format_with_unit(value: float | None, metric: str) -> str:
-    """A value as it stands in a sentence."""
+    """A value with its unit, for a sentence."""
     unit = "\u00a0%" if display(metric).percent and value is not None else ""
     return format_value(value, metric) + unit
 
 
 def format_interval(low: float | None, high: float | None, metric: str) -> str:
-    """An interval, or nothing where there is none.
+    """An interval, or an empty text if there is none.
 
     >>> format_interval(0.00003, 0.0024, "calibration_error").split()
     ['[0.00003,', '0.0024]']
@@ -118,18 +118,18 @@ def format_interval(low: float | None, high: float | None, metric: str) -> str:
 
 
 def _format_end(value: float, metric: str) -> str:
-    """An end of an interval, with another digit where it would wrongly be written as 0.
+    """An end of an interval, with one more digit if it would be rounded to 0.
 
-    An end of 0 would be a tie.
+    An end that reads 0 would look like a tie.
     """
-    text, known = format_value(value, metric), display(metric)
+    text, metric_display = format_value(value, metric), display(metric)
     if value == 0 or any(digit in text for digit in "123456789∞"):
         return text
-    return format_number(value * (100 if known.percent else 1), known.digits + 1)
+    return format_number(value * (100 if metric_display.percent else 1), metric_display.digits + 1)
 
 
 def format_margin(difference: float, metric: str) -> str:
-    """How far two values are apart, without a sign."""
+    """The absolute difference of two values."""
     text = format_value(abs(difference), metric)
     if not display(metric).percent:
         return text
@@ -137,7 +137,7 @@ def format_margin(difference: float, metric: str) -> str:
 
 
 def format_count(value: float) -> str:
-    """A count, with a decimal only where it is not whole.
+    """A count, with a decimal only if it is not a whole number.
 
     >>> format_count(98304.0), format_count(2.5)
     ('98,304', '2.5')

@@ -1,6 +1,6 @@
 """HTML and SVG elements as text, and the sections of the page.
 
-Whatever is not markup already is escaped where it is inserted: queries and ads are untrusted.
+Text that is not markup is escaped when it is inserted, because queries and ads are untrusted.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ CONTENT_SECURITY_POLICY = (
 
 
 class Html(str):
-    """Text that is markup already. `element` escapes any other text."""
+    """Text that is already markup. `element` escapes any other text."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *children: str, **attributes: str | float | None) -> Html:
-    """An element; `class_` is class, `aria_label` is aria-label, None leaves an attribute out.
+    """An element; `class_` is class, `aria_label` is aria-label; attributes of None are left out.
 
     >>> element("td", "5 < 6", class_="value")
     '<td class="value">5 &lt; 6</td>'
@@ -50,12 +50,12 @@ def element(name: str, /, *children: str, **attributes: str | float | None) -> H
 
 def join(parts: Iterable[str], separator: str = "") -> Html:
     """Concatenate parts, escaping those that are not markup."""
-    escaped = (part if isinstance(part, Html) else escape_text(part) for part in parts)
-    return Html(separator.join(escaped))
+    safe_parts = (part if isinstance(part, Html) else escape_text(part) for part in parts)
+    return Html(separator.join(safe_parts))
 
 
 def escape_text(text: str) -> Html:
-    """Escape a text; characters that cannot be shown become a replacement character.
+    """Escape a text; invalid characters become the replacement character.
 
     >>> escape_text("<script>")
     '&lt;script&gt;'
@@ -64,12 +64,12 @@ def escape_text(text: str) -> Html:
 
 
 def isolate(text: str) -> Html:
-    """A text from a log, which may run from right to left without affecting its surroundings."""
+    """A text from a log, isolated so that right-to-left text does not affect its surroundings."""
     return element("bdi", text)
 
 
 def slug(text: str) -> str:
-    """A name that can be an anchor.
+    """Turn a name into an anchor.
 
     >>> slug("sequence_accuracy@2")
     'sequence-accuracy-2'
@@ -99,12 +99,12 @@ def _attribute_value(value: str | float) -> str:
 
 
 def paragraph(*children: str, class_: str | None = None) -> Html:
-    """A paragraph, or nothing where all children are empty."""
+    """A paragraph, or nothing if all children are empty."""
     return element("p", *children, class_=class_) if any(children) else Html("")
 
 
 def scroll_box(table: Html, label: str) -> Html:
-    """A table that scrolls in its own box on a narrow screen, by hand or by keyboard."""
+    """A table that scrolls in its own box on a narrow screen, by touch or by keyboard."""
     return element("div", table, class_="scroll", role="region", aria_label=label, tabindex="0")
 
 
@@ -126,7 +126,7 @@ def data_table(
 
 
 def figure(title: str, chart: Html, table: Html, *, finding: str = "", unit: str = "") -> Html:
-    """A chart with its caption above it and its numbers folded below."""
+    """A chart with its caption above it and its table collapsed below it."""
     lines = [
         element("span", text, class_=class_)
         for text, class_ in ((finding, "finding"), (unit, "unit"))
@@ -140,7 +140,7 @@ def figure(title: str, chart: Html, table: Html, *, finding: str = "", unit: str
 
 @dataclass(frozen=True, slots=True)
 class Subsection:
-    """A part of a section under its own heading, or directly under the section's."""
+    """A part of a section, with its own heading or directly below that of the section."""
 
     title: str
     body: Html
@@ -155,25 +155,25 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """The target of the section's link in the contents."""
+        """The anchor of the section, which the table of contents links to."""
         return slug(self.title)
 
     def html(self) -> Html:
         """The section as markup."""
         heading_id = f"{self.anchor}-heading"
         heading = element("h2", self.title, id=heading_id)
-        bodies = (self._subsection_html(each) for each in self.subsections)
+        bodies = (self._subsection_html(subsection) for subsection in self.subsections)
         return element("section", heading, *bodies, id=self.anchor, aria_labelledby=heading_id)
 
     def contents(self) -> Html:
         """The section's entry in the contents, with an entry for each subsection below it."""
         entries = [
-            element("li", _link(self._subsection_anchor(each), each.title))
-            for each in self.subsections
-            if each.title
+            element("li", _link(self._subsection_anchor(subsection), subsection.title))
+            for subsection in self.subsections
+            if subsection.title
         ]
-        nested = [element("ol", *entries)] if entries else []
-        return element("li", _link(self.anchor, self.title), *nested)
+        sublist = [element("ol", *entries)] if entries else []
+        return element("li", _link(self.anchor, self.title), *sublist)
 
     def _subsection_html(self, subsection: Subsection) -> Html:
         if not subsection.title:
@@ -187,8 +187,8 @@ class Section:
 
 def make_section(title: str, subsections: Iterable[Subsection]) -> Section | None:
     """A section of the subsections that are not empty; None if all are."""
-    filled = tuple(each for each in subsections if each.body)
-    return Section(title, filled) if filled else None
+    non_empty = tuple(subsection for subsection in subsections if subsection.body)
+    return Section(title, non_empty) if non_empty else None
 
 
 def _link(anchor: str, text: str) -> Html:
@@ -206,8 +206,8 @@ def html_page(
     *,
     warnings: Sequence[str] = (),
 ) -> str:
-    """A whole page with contents: no script, no font, no picture from elsewhere."""
-    main = element("main", *(each.html() for each in sections), id="content")
+    """A whole page with a table of contents; it loads no scripts, fonts or pictures."""
+    main = element("main", *(section.html() for section in sections), id="content")
     header = element(
         "header",
         paragraph("Reclick report", class_="kicker"),
@@ -236,5 +236,5 @@ def _head(title: str) -> Html:
 
 def _contents(sections: Sequence[Section]) -> Html:
     label = element("p", "Contents", class_="kicker", id="contents")
-    entries = element("ol", *(each.contents() for each in sections))
+    entries = element("ol", *(section.contents() for section in sections))
     return element("nav", label, entries, aria_labelledby="contents")

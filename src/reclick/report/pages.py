@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else, as Markdown, and as text for a terminal."""
+"""The report as one self-contained HTML file, as Markdown, and as text for a terminal."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ SECTIONS = (
 
 
 def write_html(evaluation: EvaluationLike, path: Location, *, overwrite: bool = False) -> AnyPath:
-    """Write the report of an evaluation to a file, which appears when it is complete."""
+    """Write the report of an evaluation to a file, atomically."""
     page, target = render_html(evaluation), as_path(path)
     writers = {target.name: lambda temporary: temporary.write_text(page, encoding="utf-8")}
-    (written,) = write_files(target.parent, writers, overwrite=overwrite)
-    return written
+    (report_path,) = write_files(target.parent, writers, overwrite=overwrite)
+    return report_path
 
 
 def render_html(evaluation: EvaluationLike) -> str:
-    """The whole page: no script, no font, no picture from elsewhere."""
+    """The whole page; it loads no scripts, fonts or pictures."""
     data = build_report_data(evaluation)
-    sections = [each for build in SECTIONS if (each := build(data))]
+    sections = [section for build in SECTIONS if (section := build(data))]
     return html_page(
         report_title(data),
         report_subtitle(data),
@@ -88,29 +88,29 @@ def render_html(evaluation: EvaluationLike) -> str:
 
 
 def report_title(data: ReportData) -> str:
-    """What the report is about."""
+    """The title of the report."""
     models, name = data.table.models, _test_log(data).get("name")
     suffix = f" on {name}" if name else ""
     if not models:
-        known = list(data.details.get("models") or {})
-        return f"What {join_names(known)} has learnt" if known else f"Nothing evaluated{suffix}"
+        names = list(data.details.get("models") or {})
+        return f"What {join_names(names)} has learnt" if names else f"Nothing evaluated{suffix}"
     if len(models) == 1:
         return f"{models[0]} evaluated{suffix}"
     return f"{_count_models(data).capitalize()} compared{suffix}"
 
 
 def report_subtitle(data: ReportData) -> str:
-    """Which models, on how many sessions."""
+    """The models, and the number of test sessions."""
     profile_sessions = data.profile.sessions if data.profile else None
     sessions = _test_log(data).get("sessions") or profile_sessions
     names = list(data.table.models) or list(data.details.get("models") or {})
     models = join_names(names) if names else "No model"
-    scored = f", scored on {format_count(float(sessions))} test sessions" if sessions else ""
-    return f"{models}{scored}."
+    sessions_text = f", scored on {format_count(float(sessions))} test sessions" if sessions else ""
+    return f"{models}{sessions_text}."
 
 
 def _count_models(data: ReportData) -> str:
-    """How many models there are; one model with two settings is one model and two fits."""
+    """The number of models; one model with two settings is one model and two fits."""
     names, about = data.table.models, data.details.get("models") or {}
     models = {(about.get(name) or {}).get("model") or name for name in names}
     n = spell_number(len(names))
@@ -169,7 +169,7 @@ def render_markdown(evaluation: EvaluationLike) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    r"""A text without any meaning in Markdown.
+    r"""Escape the characters that have a meaning in Markdown.
 
     >>> escape_markdown("a|b *c*")
     'a\\|b \\*c\\*'
@@ -196,8 +196,8 @@ def _markdown_table(table: ScoreTable, title: str, metrics: Sequence[str], sessi
 
 
 def _markdown_headers(table: ScoreTable, key: ScoreKey) -> Iterator[str]:
-    known = display(key.metric)
-    yield escape_markdown(known.header + (" (%)" if known.percent else ""))
+    metric_display = display(key.metric)
+    yield escape_markdown(metric_display.header + (" (%)" if metric_display.percent else ""))
     if has_published(table, key):
         yield f"*{PUBLISHED_HEADER}*"
 
@@ -212,8 +212,8 @@ def _markdown_cells(table: ScoreTable, model: str, key: ScoreKey) -> Iterator[st
     interval = escape_markdown(format_interval(score.low, score.high, key.metric))
     yield f"{value} {interval}".strip()
     if has_published(table, key):
-        published = published_text(model, key)
-        yield f"*{published}*" if published else ""
+        published_value = published_text(model, key)
+        yield f"*{published_value}*" if published_value else ""
 
 
 # ---- text
@@ -250,7 +250,7 @@ def render_text(evaluation: EvaluationLike) -> str:
 
 
 def _text_table(table: ScoreTable) -> str:
-    """A metric without any value is left out."""
+    """A table of the main metrics; metrics without any value are left out."""
     metrics = [metric for metric in TEXT_COLUMNS if table.values(ScoreKey(metric))]
     width = max(map(len, table.models), default=0)
     rows = [[" " * width, *(f"{TEXT_COLUMNS[metric][0]:>11}" for metric in metrics)]]

@@ -1,6 +1,6 @@
 """Tables of metrics: a row per model, its value and interval, and the published figure.
 
-The paper's figures are of Bing's log, so they are shown and never compared:
+The published figures are of Bing's log, so they are shown but not compared. They are from:
 Govindaraj, Wang, Vishwanathan: Modeling Attractiveness and Multiple Clicks in Sponsored Search
 Results (2014).
 """
@@ -25,7 +25,7 @@ from reclick.report.formatting import (
 from reclick.report.markup import Html, element, isolate, join, paragraph, scroll_box
 
 TIE_MARK = "≈"
-MAX_COLUMNS = 6  # more do not fit on paper
+MAX_COLUMNS = 6  # more do not fit on a printed page
 TABLE_KEY = (
     f"Bold is the best of a column; {TIE_MARK} marks a model that is not significantly different"
     " from it: the interval of their paired difference includes 0. Below a value is its interval;"
@@ -43,7 +43,7 @@ PUBLISHED_NOTE = (
 
 
 class PublishedFigure(NamedTuple):
-    """A published figure, with its standard deviation where there is one."""
+    """A published figure, with its standard deviation if there is one."""
 
     value: float
     deviation: float | None = None
@@ -108,7 +108,7 @@ PUBLISHED_REVERSE_SHARE = 0.30  # of multi-click sessions, "about"
 
 
 def published_figure(model: str, key: ScoreKey) -> PublishedFigure | None:
-    """The published figure of a model, whatever the case of its name.
+    """The published figure of a model, for its name in upper or lower case.
 
     >>> published_figure("dbn", ScoreKey("perplexity"))
     PublishedFigure(value=1.1984, deviation=None)
@@ -124,7 +124,7 @@ def has_published(table: ScoreTable, key: ScoreKey) -> bool:
 
 
 def published_text(model: str, key: ScoreKey) -> str:
-    """A published figure as the paper prints it, or nothing."""
+    """A published figure as printed in the paper, or an empty text."""
     figure = published_figure(model, key)
     if figure is None:
         return ""
@@ -143,7 +143,7 @@ def metric_table(
     *,
     titles: bool = False,
 ) -> Html:
-    """Tables of metrics for all volumes together, with footnotes; empty without any value."""
+    """Tables of metrics over all volumes, with footnotes; empty without any value."""
     keys = [ScoreKey(metric, sessions) for metric in metrics]
     keys = [key for key in keys if table.values(key)]
     n_tables = -(-len(keys) // MAX_COLUMNS)
@@ -170,7 +170,9 @@ def value_text(score: Score, metric: str) -> str:
 
 def _html_table(table: ScoreTable, caption: str, keys: Sequence[ScoreKey], titles: bool) -> Html:
     displays = [display(key.metric) for key in keys]
-    names = [each.title if titles else each.header for each in displays]
+    names = [
+        metric_display.title if titles else metric_display.header for metric_display in displays
+    ]
     parts = (
         element("caption", caption, class_="hidden"),
         element("thead", *_header_rows(table, keys, names)),
@@ -183,7 +185,7 @@ def _html_table(table: ScoreTable, caption: str, keys: Sequence[ScoreKey], title
 def _header_rows(
     table: ScoreTable, keys: Sequence[ScoreKey], names: Sequence[str]
 ) -> Iterator[Html]:
-    """Two rows where any column has a published figure next to it, else one."""
+    """Two rows if any column has a published figure next to it, else one."""
     two_rows = any(has_published(table, key) for key in keys)
     rowspan = "2" if two_rows else None
     first = [element("th", "Model", scope="col", rowspan=rowspan)]
@@ -231,7 +233,7 @@ def _text_below(table: ScoreTable, model: str, key: ScoreKey, score: Score) -> s
     if score.value is None or not math.isinf(score.value):
         return format_interval(score.low, score.high, key.metric)
     impossible = table.score(model, key._replace(metric="impossible")).value
-    # clicks of zero probability in their order may be possible in another order
+    # clicks with zero probability in their order may be possible in another order
     return "" if impossible is None else f"≤ {format_share(impossible, 2)} impossible"
 
 
@@ -248,12 +250,12 @@ def _support_row(table: ScoreTable, keys: Sequence[ScoreKey]) -> Html:
 def _missing_reason(table: ScoreTable, model: str, key: ScoreKey) -> str:
     if table.score(model, key).support == 0:
         return "the log has no such session."
-    known = table.reasons.get(model, {}).get(key.metric)
-    return known or f"no value, since {display(key.metric).missing}."
+    reason = table.reasons.get(model, {}).get(key.metric)
+    return reason or f"no value, since {display(key.metric).missing}."
 
 
 def _footnotes(table: ScoreTable, keys: Sequence[ScoreKey]) -> Iterator[str]:
-    """What a dash and an infinity mean in this table."""
+    """Explain the dashes and infinities of this table."""
     models_by_reason: dict[str, dict[str, None]] = {}
     for key in keys:
         for model in table.models:

@@ -1,1 +1,1 @@
-"""What everything runs on: kernels, files, threads, progress."""
+"""The foundation of all packages: kernels, files, threads, progress."""

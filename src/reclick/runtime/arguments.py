@@ -1,6 +1,6 @@
-"""Arguments are what the signature says: `check_arguments` refuses others before a function runs.
+"""Check the types of arguments: `check_arguments` raises an error before a function runs.
 
-A range, a choice, or what goes together with what, the function checks itself.
+Functions check ranges, choices and combinations of arguments themselves.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from reclick.runtime.filesystem import as_path
 P = ParamSpec("P")
 Result = TypeVar("Result")
 LARGEST_WHOLE = 2**63 - 1
-# Lists of NumPy, pandas and Arrow, by name: `reclick --help` imports this, and not them.
+# Lists of NumPy, pandas and Arrow, by name, as `reclick --help` must not import these libraries.
 ARRAYS = {"ndarray", "Series", "Index", "Array", "StringArray", "ChunkedArray"}
 
 
 class Kind(NamedTuple):
-    """A type of argument: whether a value is of it, and its name in a message."""
+    """A type of argument: whether it accepts a value, and its name in messages."""
 
     accepts: Callable[[Any], bool]
     expected: str
 
 
 def check_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Refuse arguments that are not of the annotated types with a `SettingError`.
+    """Raise a `SettingError` if an argument does not have its annotated type.
 
     An error of the file system that names a file becomes a `StoreError`. Annotations that `KINDS`
     does not know, such as `object`, accept everything.
@@ -76,8 +76,8 @@ def check_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def _find_check(parameter: inspect.Parameter) -> Callable[[Any], None] | None:
-    """What refuses a wrong value of a parameter; None where every value may be right."""
-    words = [each.strip() for each in _split(str(parameter.annotation))]
+    """Return a function that raises if a value is wrong; None if any value may be right."""
+    words = [part.strip() for part in _split(str(parameter.annotation))]
     if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
         return None
     if words == ["ClickModel"]:
@@ -85,14 +85,14 @@ def _find_check(parameter: inspect.Parameter) -> Callable[[Any], None] | None:
     if words == ["np.random.Generator", "int"] or (parameter.name, words) == ("seed", ["int"]):
         return functools.partial(check_seed, parameter.name)
     kinds = [KINDS.get(word.partition("[")[0]) for word in words if word != "None"]
-    known = [kind for kind in kinds if kind is not None]
-    if len(known) < len(kinds) or not kinds:
+    checkable = [kind for kind in kinds if kind is not None]
+    if len(checkable) < len(kinds) or not kinds:
         return None
-    return functools.partial(_check, parameter.name, known, "None" in words)
+    return functools.partial(_check, parameter.name, checkable, "None" in words)
 
 
 def _split(annotation: str) -> list[str]:
-    """The alternatives of an annotation: bars inside brackets do not separate."""
+    """Split an annotation at the bars that are not inside brackets."""
     parts, depth = [""], 0
     for letter in annotation:
         depth += (letter == "[") - (letter == "]")
@@ -112,7 +112,7 @@ def _check(name: str, kinds: Sequence[Kind], or_none: bool, value: Any) -> None:
 
 
 def is_text(value: object) -> bool:
-    r"""Whether it is text that can be written: no half of a surrogate pair.
+    r"""Whether a value is text that can be encoded: without half of a surrogate pair.
 
     >>> is_text("é"), is_text("\ud800"), is_text(b"e")
     (True, False, False)
@@ -142,7 +142,7 @@ def _is_list(value: object) -> bool:
 
 
 def _is_location(value: Any) -> bool:
-    as_path(value)  # which says what is wrong with it
+    as_path(value)  # raises an error with the reason
     return True
 
 
@@ -168,14 +168,14 @@ def _is_iterable(value: object) -> bool:
 
 def _is_texts(value: Any) -> bool:
     is_collection = isinstance(value, Sequence | Set) and not isinstance(value, str | bytes)
-    return is_collection and all(is_text(each) for each in value)
+    return is_collection and all(is_text(text) for text in value)
 
 
 def _is_a(name: str) -> Callable[[Any], bool]:
-    """Whether the class of a value, or one that it comes from, has this name: without an import."""
+    """Check a class by name, without importing it: that of a value, or a base class."""
 
     def accepts(value: object) -> bool:
-        return any(each.__name__ == name for each in type(value).__mro__)
+        return any(base.__name__ == name for base in type(value).__mro__)
 
     return accepts
 

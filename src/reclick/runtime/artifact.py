@@ -1,10 +1,10 @@
 """A folder that holds a model or counts: manifest.json and Parquet files. No pickle.
 
-The manifest is the commit point. Data files carry their content's hash in their names and are
-written first; then the manifest is replaced in one step; then files it no longer names are removed.
-Whenever the writer is killed, the folder holds the last good state, whole. In a local folder
-writers take turns. An object store has no locks: there the last manifest wins, and files that no
-manifest names stay for an hour, as they may be of a writer that is not done.
+The manifest is the commit point. Data files have the hash of their content in their names and are
+written first; then the manifest is replaced in one step; then files that it no longer names are
+removed. If the writer is killed at any time, the folder holds the last complete state. In a local
+folder writers take turns. An object store has no locks: the last manifest wins, and files that no
+manifest names stay for an hour, as another writer may still need them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ logger = logging.getLogger("reclick")
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 ROW_GROUP = 1 << 20
-TEXT_ROW_GROUP = 1 << 17  # rows whose strings are in memory once more while they are written
+TEXT_ROW_GROUP = 1 << 17  # rows; their strings are copied in memory to write them
 EXPECTED_FOLDER = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
 LOG_SUFFIXES = frozenset({".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".json"})
 KIND_NAMES = {
@@ -69,32 +69,32 @@ LOCK_FILE = ".lock"
 LOCK_TIMEOUT = 10.0  # seconds that a writer waits for another
 LOCK_RETRY = 0.05  # seconds between two tries
 ABANDONED_SECONDS = 3600.0  # after which an object that no manifest names is removed
-MOST_DECODED_BYTES = 256 << 20  # of a table, and for every byte of its file so many more:
+MOST_DECODED_BYTES = 256 << 20  # of a table, plus MOST_EXPANSION for every byte of its file
 MOST_EXPANSION = 200
 LEAST_VALUE_BYTES = 4  # of a number in a table
-MOST_MANIFEST_BYTES = 768 << 20  # in memory; that of UBM for pages of 2,000 ads takes half of it
-VALUE_BYTES, ENTRY_BYTES = 64, 150  # in memory, of a value and of a key in JSON, at most
+MOST_MANIFEST_BYTES = 768 << 20  # in memory; UBM for pages of 2,000 ads takes half of it
+VALUE_BYTES, ENTRY_BYTES = 64, 150  # in memory, at most, per value and per key of JSON
 READ_ATTEMPTS = 20  # of a folder that is being replaced again and again
 UNCHANGED_ATTEMPTS = 3  # … of one whose manifest is still the same
 
-_held = threading.local()  # .folders: those that this thread has locked
+_locks = threading.local()  # .folders: those that this thread has locked
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """What a folder holds."""
+    """The content of a folder."""
 
     kind: str
     settings: dict[str, Any]
     tables: dict[str, pa.Table]
-    fingerprint: str  # of all that it holds
+    fingerprint: str  # of all its content
 
 
 # ---- reading
 
 
 def read(folder: Location, *, kind: str | None = None, leave_out: Collection[str] = ()) -> Artifact:
-    """Read a folder, refusing one that is incomplete, altered or of a newer format.
+    """Read a folder; raise if it is incomplete, altered or of another format version.
 
     `leave_out` are tables that are not needed.
     """
@@ -102,9 +102,9 @@ def read(folder: Location, *, kind: str | None = None, leave_out: Collection[str
     manifest, unchanged = _read_manifest(path), 0
     for _ in range(READ_ATTEMPTS):
         if kind is not None and manifest["kind"] != kind:
-            held = KIND_NAMES.get(manifest["kind"], manifest["kind"])
+            actual = KIND_NAMES.get(manifest["kind"], manifest["kind"])
             raise StoreError(
-                f"{path} holds {held}, expected {KIND_NAMES[kind]}{KIND_WRITERS.get(kind, '')}."
+                f"{path} holds {actual}, expected {KIND_NAMES[kind]}{KIND_WRITERS.get(kind, '')}."
             )
         try:
             tables = {
@@ -120,7 +120,7 @@ def read(folder: Location, *, kind: str | None = None, leave_out: Collection[str
             if manifest != before:
                 unchanged = 0
                 continue
-            # It may have been another one in the meantime, whose writer removed a file of this one.
+            # In between, another writer may have replaced the manifest and removed a file of it.
             unchanged += 1
             if unchanged == UNCHANGED_ATTEMPTS:
                 raise _as_store_error(error, path) from error
@@ -143,12 +143,12 @@ def is_artifact(folder: object) -> bool:
 
 
 def fingerprint(folder: Location) -> str:
-    """A hash of all that a folder holds: its manifest names the hash of every file."""
+    """Return a hash of all that a folder holds, as its manifest has the hash of every file."""
     return _hash_manifest(_read_manifest(as_path(folder)))
 
 
 def get_kind(folder: Location) -> str:
-    """What a folder holds: "model", "counts" or "scores"."""
+    """Return the kind of a folder: "model", "counts" or "scores"."""
     return str(_read_manifest(as_path(folder))["kind"])
 
 
@@ -164,7 +164,7 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
             f"{folder} is incomplete: {path.name} ({name}) is missing. "
             "Fit and save again, or restore the folder from a copy."
         )
-    # A remote file is fetched once, a local one is mapped by Arrow after it was hashed.
+    # A remote file is fetched once; a local file is hashed, then mapped by Arrow.
     content = path.read_bytes() if isinstance(path, RemotePath) else path
     size = len(content) if isinstance(content, bytes) else path.stat().st_size
     if size != entry.get("bytes") or _digest(content) != entry["sha256"]:
@@ -187,20 +187,20 @@ def _read_remote(content: bytes) -> pa.Table:
 
 
 def _read_local(path: AnyPath, size: int) -> pa.Table:
-    """Read a table, unless it takes far more memory than a file of this size can honestly hold."""
+    """Read a table; raise if it needs far more memory than a valid file of this size."""
     most = MOST_DECODED_BYTES + MOST_EXPANSION * size
-    coded: list[str] = []
+    coded_columns: list[str] = []
     with pq.ParquetFile(arrow_input(path), pre_buffer=False) as file:
-        flat = all(kind_of.is_primitive(kind) for kind in file.schema_arrow.types)
+        is_flat = all(kind_of.is_primitive(kind) for kind in file.schema_arrow.types)
         least = file.metadata.num_rows * len(file.schema_arrow.types) * LEAST_VALUE_BYTES
-        if not flat:  # lists may be long, and a text that is written once may be in every row
+        if not is_flat:  # lists may be long, and every row may repeat a text that is stored once
             least, largest, texts = _measure(path)
-            coded = texts if largest > most else []
+            coded_columns = texts if largest > most else []
         if least > most:
             raise _expansion_error(path, least)
-        if not coded:
+        if not coded_columns:
             return file.read(use_threads=thread_limit() > 1)
-    with pq.ParquetFile(arrow_input(path), pre_buffer=False, read_dictionary=coded) as file:
+    with pq.ParquetFile(arrow_input(path), pre_buffer=False, read_dictionary=coded_columns) as file:
         return _decode(file.read(use_threads=thread_limit() > 1), path, most)
 
 
@@ -214,9 +214,9 @@ def _measure(path: AnyPath) -> tuple[int, int, list[str]]:
 
 
 def _decode(table: pa.Table, path: AnyPath, most: int) -> pa.Table:
-    """The same table with texts in place of codes."""
+    """Replace codes by texts in a table."""
     columns = [
-        pa.chunked_array([_decode_array(each, path, most) for each in column.chunks])
+        pa.chunked_array([_decode_array(chunk, path, most) for chunk in column.chunks])
         for column in table.columns
     ]
     return pa.table(columns, names=table.column_names)
@@ -269,10 +269,10 @@ def _read_manifest(folder: AnyPath) -> dict[str, Any]:
             f"{folder} has format {version}; this Reclick ({_version()}) reads "
             f"{FORMAT_VERSION}. {advice}"
         )
-    missing = {"kind", "settings", "files"} - set(manifest)
-    if missing:
+    missing_keys = {"kind", "settings", "files"} - set(manifest)
+    if missing_keys:
         raise StoreError(
-            f"{path} lacks {', '.join(sorted(missing))}: it was altered. "
+            f"{path} lacks {', '.join(sorted(missing_keys))}: it was altered. "
             "Fit again and save to a new folder."
         )
     if manifest.pop("sha256", None) != _hash_manifest(manifest):
@@ -288,7 +288,7 @@ def _read_manifest(folder: AnyPath) -> dict[str, Any]:
 
 
 def _parse_manifest(path: AnyPath) -> Any:
-    """The JSON of a manifest, refused if it might take too much memory."""
+    """Parse a manifest; raise if it might take too much memory."""
     if isinstance(path, Path) and path.stat().st_size > MOST_MANIFEST_BYTES:
         raise ValueError("it is too large")
     content = path.read_bytes()
@@ -300,7 +300,7 @@ def _parse_manifest(path: AnyPath) -> Any:
 
 
 def _has_right_types(manifest: dict[str, Any]) -> bool:
-    """Whether the parts of a manifest, whose hash anybody can make right, are what they must be."""
+    """Whether the parts of a manifest have the right types: a valid hash does not ensure it."""
     files = manifest["files"]
     return (
         isinstance(manifest["kind"], str)
@@ -314,13 +314,13 @@ def _has_right_types(manifest: dict[str, Any]) -> bool:
 
 
 def _describe_other(folder: AnyPath) -> str:
-    """What is there in place of an artifact: a file, a folder around one, a log, or anything."""
+    """Describe what is there instead of an artifact: a file, a parent folder, a log, or another."""
     if folder.is_file():
         return f"{folder} is a file, not the folder of a model or of counts."
     message = f"{folder} has no {MANIFEST}: it is not a Reclick folder, or it was half deleted."
-    inside = sorted(str(path.parent) for path in folder.glob(f"*/{MANIFEST}"))
-    if inside:
-        return f"{message} There is one inside: {', '.join(inside)}."
+    subfolders = sorted(str(path.parent) for path in folder.glob(f"*/{MANIFEST}"))
+    if subfolders:
+        return f"{message} There is one inside: {', '.join(subfolders)}."
     logs = sorted(
         path.name
         for path in folder.iterdir()
@@ -347,12 +347,12 @@ def write(
     replaces: str | None = None,
     folders: Sequence[str] = (),
 ) -> str:
-    """Write tables and settings; a killed run or a full disk leaves what was there before.
+    """Write tables and settings; if the run is killed or the disk is full, nothing changes.
 
-    `replaces` is the fingerprint of what may be replaced; anything else that is there is refused.
-    `folders` are those inside that belong to it, which were written before. Those of what is
-    replaced stay until the next write, for readers that still use them.
-    The result is the fingerprint of what was written.
+    `replaces` is the fingerprint of the state that may be replaced; any other state raises an
+    error. `folders` are subfolders that belong to the artifact and have been written before. The
+    subfolders of the replaced state stay until the next write, for readers that still use them.
+    Returns the fingerprint of the new state.
     """
     path = as_path(folder)
     check_target(path, kind)
@@ -363,7 +363,7 @@ def write(
             if replaces is not None:
                 _refuse_changed(path, replaces)
             before = _read_manifest(path) if is_artifact(path) else {"files": ()}
-            known = {*tables, *before["files"]}
+            names = {*tables, *before["files"]}
             try:
                 files = {name: _write_table(path, name, table) for name, table in tables.items()}
                 manifest = {
@@ -381,12 +381,12 @@ def write(
                 _write_manifest(path / MANIFEST, _encode_manifest(manifest))
                 _sync(path)
             finally:
-                _remove_unnamed(path, known, before.get("folders", ()))
+                _remove_unnamed(path, names, before.get("folders", ()))
     return _hash_manifest(manifest)
 
 
 def _refuse_changed(folder: AnyPath, expected: str) -> None:
-    """Refuse to write over a state that was written since ours was read."""
+    """Raise if the folder was written since the state to replace was read."""
     if is_artifact(folder) and _hash_manifest(_read_manifest(folder)) != expected:
         raise StoreError(
             f"{folder} was changed since it was loaded: saving would undo what somebody else "
@@ -398,9 +398,9 @@ def _refuse_changed(folder: AnyPath, expected: str) -> None:
 
 
 def check_target(folder: Location, kind: str, tables: Collection[str] | None = None) -> None:
-    """Refuse to write into somebody else's folder, or over an artifact of another kind.
+    """Raise if a folder has other files, or an artifact of another kind.
 
-    `tables` are the names that will be written, when they are known.
+    `tables` are the names of the tables that will be written, if they are known.
     """
     path = as_path(folder)
     if isinstance(path, RemotePath):
@@ -410,22 +410,22 @@ def check_target(folder: Location, kind: str, tables: Collection[str] | None = N
     if not path.is_dir() or not any(path.iterdir()):
         return
     if not (path / MANIFEST).is_file():
-        # A first write that was killed may be done again; a running one moves its files meanwhile.
+        # A killed first write may be repeated; a running one moves its files in the meantime.
         if not all(
-            each.name == LOCK_FILE
-            or PARTS_FOLDER.fullmatch(each.name)
-            or _is_own_file(each, tables)
-            or not each.exists()
-            for each in path.iterdir()
+            entry.name == LOCK_FILE
+            or PARTS_FOLDER.fullmatch(entry.name)
+            or _is_own_file(entry, tables)
+            or not entry.exists()
+            for entry in path.iterdir()
         ):
             raise StoreError(
                 f"{path} holds other files. Give a new or empty folder, or one that Reclick wrote."
             )
         return
-    held = _read_manifest(path)["kind"]
-    if held != kind:
+    old = _read_manifest(path)["kind"]
+    if old != kind:
         raise StoreError(
-            f"{path} holds {KIND_NAMES.get(held, held)}; {KIND_NAMES[kind]} would overwrite it. "
+            f"{path} holds {KIND_NAMES.get(old, old)}; {KIND_NAMES[kind]} would overwrite it. "
             "Give another folder."
         )
 
@@ -452,9 +452,10 @@ def _has_text(table: pa.Table) -> bool:
 
 
 def _list_repeating(table: pa.Table) -> list[str]:
-    """The columns whose values repeat: not codes, nor texts that are all of a table.
+    """Return the columns to write with a dictionary, as their values repeat.
 
-    Without a dictionary these take half the space, and are read in half the time.
+    Codes, and the texts of a table with one column, are written without: in half the space, and
+    they are read in half the time.
     """
     texts = () if table.num_columns > 1 else (pa.string(), pa.large_string())
     names = [
@@ -474,7 +475,7 @@ def _write_manifest(path: AnyPath, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _staging_file(target: AnyPath) -> Iterator[Path]:
-    """Where a file is written before it is put in place; a later write removes what a kill left."""
+    """Yield a path to write a file to, before it is moved; the next write removes leftovers."""
     if isinstance(target, RemotePath):
         with scratch_folder() as folder:
             yield folder / target.name
@@ -488,7 +489,7 @@ def _sync(folder: AnyPath) -> None:
 
 
 def _create_file(path: Path) -> IO[bytes]:
-    """A new file, never one that is there or that a link leads to."""
+    """Create a file; raise if the path exists, also as a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     return os.fdopen(os.open(path, flags, 0o666), "wb")
 
@@ -503,7 +504,7 @@ def _put(staged: Path, target: AnyPath) -> None:
 
 
 def _encode_manifest(manifest: dict[str, Any]) -> bytes:
-    """The manifest as it is written, with a hash of itself, so that any change is seen."""
+    """Encode a manifest with its hash, so that any change is detected."""
     complete = {**manifest, "sha256": _hash_manifest(manifest)}
     return (json.dumps(complete, indent=2, ensure_ascii=False) + "\n").encode()
 
@@ -513,7 +514,7 @@ def _hash_manifest(manifest: dict[str, Any]) -> str:
 
 
 def _is_own_file(path: AnyPath, tables: Collection[str] | None) -> bool:
-    """Whether a write of these tables (None: of any) made this file, by its name and content."""
+    """Whether name and content are those of a file of these tables (None: of any tables)."""
     data = DATA_FILE.fullmatch(path.name)
     match = data or UNFINISHED_FILE.fullmatch(path.name)
     if match is None or not path.is_file():
@@ -529,15 +530,15 @@ def _is_own_file(path: AnyPath, tables: Collection[str] | None) -> bool:
 def _remove_unnamed(
     folder: AnyPath, tables: Collection[str], earlier_folders: Collection[str] = ()
 ) -> None:
-    """Remove data files that the manifest does not name: of an earlier save, or a failed one."""
+    """Remove data files of earlier or failed writes, which the manifest does not name."""
     with contextlib.suppress(StoreError, OSError):
-        named = set(earlier_folders)
+        names = set(earlier_folders)
         if is_artifact(folder):
             manifest = _read_manifest(folder)
-            named |= {entry["file"] for entry in manifest["files"].values()}
-            named |= set(manifest.get("folders", ()))
+            names |= {entry["file"] for entry in manifest["files"].values()}
+            names |= set(manifest.get("folders", ()))
         for path in folder.iterdir():
-            if path.name in named:
+            if path.name in names:
                 continue
             if PARTS_FOLDER.fullmatch(path.name):
                 _remove_folder(path)
@@ -546,14 +547,16 @@ def _remove_unnamed(
 
 
 def _is_abandoned(path: AnyPath, folder: AnyPath) -> bool:
-    """Whether an object is too old to be of a writer that is not done: stores have no locks.
+    """Whether an object is too old to belong to a running writer: stores have no locks.
 
-    Both times are of the store's clock. Where it has none, nothing is removed.
+    Both times are of the store's clock. If it has none, nothing is removed.
     """
     if isinstance(path, Path):
         return True
-    committed, written = (folder / MANIFEST).stat().st_mtime, path.stat().st_mtime
-    return bool(committed and written) and committed - written > ABANDONED_SECONDS  # type: ignore[operator]
+    commit_time, file_time = (folder / MANIFEST).stat().st_mtime, path.stat().st_mtime
+    if not commit_time or not file_time:
+        return False
+    return commit_time - file_time > ABANDONED_SECONDS
 
 
 def _remove_folder(folder: AnyPath) -> None:
@@ -585,34 +588,34 @@ def _version() -> str:
 
 @contextlib.contextmanager
 def lock_folder(folder: Location) -> Iterator[None]:
-    """Keep other writers away from a folder, from loading a model, say, until it is saved again.
+    """Keep other writers away from a folder, for example while a model is loaded and saved again.
 
-    `write` locks too, and may be called inside. Another writer, in this process or another, waits
-    a little, then is refused. The system releases the lock when the process ends, however it ends.
-    Readers are never held up. A remote folder cannot be locked.
+    `write` locks too, and may be called inside. Another writer, in this process or another one,
+    waits for a while, then gets an error. The system releases the lock when the process ends, for
+    any reason. Readers never wait. A remote folder cannot be locked.
     """
-    path, mine = as_path(folder), _held.__dict__.setdefault("folders", set())
+    path, locked_folders = as_path(folder), _locks.__dict__.setdefault("folders", set())
     here = resolve(path)
-    if isinstance(path, RemotePath) or here in mine:
+    if isinstance(path, RemotePath) or here in locked_folders:
         yield
         return
     with explain_write_errors(path):
         lock = _acquire(path)
-    mine.add(here)
+    locked_folders.add(here)
     try:
         yield
     finally:
-        mine.discard(here)
+        locked_folders.discard(here)
         _release(path, lock)
 
 
 def _acquire(folder: Path) -> int:
-    """The descriptor of a lock file that is locked by us."""
+    """Lock the lock file of a folder, and return its descriptor."""
     path, deadline = folder / LOCK_FILE, time.monotonic() + LOCK_TIMEOUT
     while True:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         lock = os.open(path, flags, 0o666)
-        # The holder removes the file, so what is locked must still be what stands there.
+        # The holder removes the file at the end, so check that the locked file is still at path.
         if _try_lock(lock, folder) and is_file_at(lock, path):
             return lock
         os.close(lock)
@@ -625,10 +628,10 @@ def _acquire(folder: Path) -> int:
 
 
 def _try_lock(lock: int, folder: Path) -> bool:
-    locked = try_lock(lock)
-    if locked is None:
+    is_locked = try_lock(lock)
+    if is_locked is None:
         logger.warning("%s has no file locks: let one process at a time write to it.", folder)
-    return locked is not False
+    return is_locked is not False
 
 
 def _release(folder: Path, lock: int) -> None:

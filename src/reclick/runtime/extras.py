@@ -1,4 +1,4 @@
-"""Libraries that Reclick uses if they are installed."""
+"""Imports of optional libraries."""
 
 from __future__ import annotations
 

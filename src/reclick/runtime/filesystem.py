@@ -1,8 +1,8 @@
 """Files, wherever they are: local paths and URIs such as s3://bucket/week2/ or gs://bucket/model.
 
-`as_path` turns what a user gave into a `Path`, or for a URI into a `RemotePath`, which answers the
-same questions. Writing is in reclick.runtime.outputs; how to reach a store, and what its errors
-mean, in reclick.runtime.object_store.
+`as_path` turns a location into a `Path`, or for a URI into a `RemotePath`, which has the same
+methods. Writing is in reclick.runtime.outputs; connections to stores and their errors are in
+reclick.runtime.object_store.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from reclick.runtime.object_store import (
 )
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # a Windows drive has one letter
-# "?" also stands for a character of a pattern: a query has a name, and no folder after it.
+# "?" may also be part of a pattern: a query has a name, and no folder after it.
 QUERY = re.compile(r"\?([A-Za-z][\w.-]*=[^/]*)$")
 HTTP_QUERY = re.compile(r"\?(.*=.*)$")
 COPY_BYTES = 8 << 20
 LONGEST_NAME, LONGEST_PATH = 255, 4000  # bytes
-READ_BYTES = 4 << 20  # of a request, where a reader asks for a few bytes at a time
+READ_BYTES = 4 << 20  # of a request, if a reader asks for a few bytes at a time
 
 
 class FileStatus(NamedTuple):
-    """What `os.stat_result` says of a file, as far as it is used here."""
+    """Size and time of a file, named as in `os.stat_result`."""
 
     st_size: int
     st_mtime: float | None
@@ -51,7 +51,7 @@ class FileStatus(NamedTuple):
 class RemotePath:
     """A file or folder of a remote file system: the part of `pathlib.Path` that Reclick uses.
 
-    Its text is for messages and has no secrets, so it cannot be opened: pass the path on instead.
+    Its text is for messages and has no secrets, so it cannot be opened: pass the path itself.
 
     >>> folder = RemotePath.from_uri("s3://KEY:SECRET@bucket/logs/?region=eu-west-1")
     >>> str(folder / "week2.parquet"), (folder / "week2.parquet").suffix, folder.parent.name
@@ -66,7 +66,7 @@ class RemotePath:
 
     @classmethod
     def from_uri(cls, uri: str) -> RemotePath:
-        """Take a URI apart."""
+        """Parse a URI."""
         scheme, rest = uri.split("://", 1)
         scheme = scheme.lower()
         query = (HTTP_QUERY if scheme in HTTP else QUERY).search(rest)
@@ -101,19 +101,19 @@ class RemotePath:
         return self._at(self.path.parent)
 
     def with_name(self, name: str) -> RemotePath:
-        """Another file of the same folder."""
+        """Return the path of another file in the same folder."""
         return self._at(self.path.with_name(name))
 
     def with_suffix(self, suffix: str) -> RemotePath:
-        """The same name with another ending."""
+        """Return the path with another ending."""
         return self._at(self.path.with_suffix(suffix))
 
     def relative_to(self, folder: RemotePath) -> PurePosixPath:
-        """The path below a folder."""
+        """Return the path relative to a folder."""
         return self.path.relative_to(folder.path)
 
     def resolve(self) -> RemotePath:
-        """The same path: remote file systems have no links."""
+        """Return the path itself: remote file systems have no links."""
         return self
 
     def exists(self) -> bool:
@@ -121,15 +121,15 @@ class RemotePath:
         return self.is_file() or self.is_dir()
 
     def is_file(self) -> bool:
-        """Whether it is a file."""
+        """Whether this is a file."""
         return self.listed is not None or bool(self._info().is_file)
 
     def is_dir(self) -> bool:
-        """Whether it is a folder."""
+        """Whether this is a folder."""
         return self.listed is None and bool(self._info().type.name == "Directory")
 
     def stat(self) -> FileStatus:
-        """Size and time of the last change, as it was listed."""
+        """Return size and time of the last change, from the listing if there is one."""
         if self.listed is not None:
             return self.listed
         info = self._info()
@@ -138,12 +138,12 @@ class RemotePath:
         return _get_status(info)
 
     def state(self) -> FileStatus | None:
-        """What the store says of the file now; None where there is none."""
+        """Return size and time as the store reports them now; None if there is no such file."""
         info = self._info()
         return _get_status(info) if info.is_file else None
 
     def describe_missing(self) -> str:
-        """That it does not exist, nor its bucket if that is so."""
+        """Return the message that the path, or its bucket, does not exist."""
         if self.scheme in OBJECT_STORES and self.path.name and not self._has_bucket():
             bucket = self._at(PurePosixPath("/"))
             return f"{self} does not exist: there is no bucket {bucket}. Check its name."
@@ -155,7 +155,7 @@ class RemotePath:
         return self._at(PurePosixPath("/")).is_dir() or self.scheme == "memory"
 
     def refuse_writing(self) -> None:
-        """Raise where nothing can be written, before there is anything to write."""
+        """Raise if nothing can be written here."""
         if self.scheme in HTTP:
             raise StoreError(
                 f"{self} cannot be written: {self.scheme} has no way to put a whole file in its "
@@ -169,16 +169,16 @@ class RemotePath:
             )
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """What a folder holds."""
+        """Yield the files and folders in a folder."""
         return (path for path, _ in self._list(recursive=False))
 
     def rglob(self, pattern: str) -> Iterator[RemotePath]:
-        """Files below a folder, at any depth, by their names."""
+        """Yield files at any depth of a folder whose names match."""
         below = self._list(recursive=True)
         return (path for path, _ in below if fnmatch.fnmatchcase(path.name, pattern))
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
-        """Files and folders whose path below this one matches."""
+        """Yield files and folders whose path relative to this one matches."""
         folders = PurePosixPath(pattern).parts
         files = (*folders, "*") if folders[-1] == "**" else folders
         if self.is_dir():
@@ -194,36 +194,36 @@ class RemotePath:
         filesystem, here = self._resolve()
         selector = FileSelector(here, recursive=recursive, allow_not_found=True)
         with explain_remote_errors(self):
-            found = filesystem.get_file_info(selector)
-        for info in found:
+            infos = filesystem.get_file_info(selector)
+        for info in infos:
             below = info.path.removeprefix(here).strip("/")
             if below:
                 status = _get_status(info) if info.is_file else None
                 yield replace(self / below, listed=status), info
 
     def open(self, mode: str = "rb") -> IO[bytes]:
-        """The bytes, to be read at any place; small reads are of one large request."""
+        """Open for reading bytes at any position; small reads share one large request."""
         if mode != "rb":
             raise ValueError(f"mode: got {mode!r}, expected 'rb'; write with atomic_file")
         return io.BufferedReader(self.open_arrow(), READ_BYTES)
 
     def open_arrow(self) -> Any:
-        """The bytes as Arrow's readers take them, which ask for as much as they need."""
+        """Open as a file of Arrow, for its readers, which request as much as they need."""
         filesystem, path = self._resolve()
         with explain_remote_errors(self):
             return filesystem.open_input_file(path)
 
     def read_bytes(self) -> bytes:
-        """All the bytes."""
+        """Read all bytes."""
         with self.open_arrow() as file, explain_remote_errors(self):
             return file.read()  # type: ignore[no-any-return]
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """All the text."""
+        """Read all text."""
         return self.read_bytes().decode(encoding)
 
     def upload(self, source: Path) -> None:
-        """Put a local file here, whole or not at all."""
+        """Upload a local file to this path, atomically."""
         filesystem, path = self._resolve()
         with explain_remote_errors(self, "write"):
             if self.scheme in OBJECT_STORES:
@@ -248,7 +248,7 @@ class RemotePath:
             filesystem.delete_file(path)
 
     def mkdir(self, *, parents: bool = True, exist_ok: bool = True) -> None:
-        """Nothing: a folder comes with its first file."""
+        """Do nothing: a folder exists with its first file."""
 
     def _at(self, path: PurePosixPath) -> RemotePath:
         return replace(self, path=path, listed=None)
@@ -266,7 +266,7 @@ class RemotePath:
 
 
 def _get_status(info: Any) -> FileStatus:
-    """Size and time of Arrow's description of a file; a size of −1 is not known."""
+    """Return size and time from Arrow's description of a file; −1 is an unknown size."""
     return FileStatus(
         -1 if info.size is None else int(info.size), info.mtime and info.mtime.timestamp()
     )
@@ -277,7 +277,7 @@ Location: TypeAlias = str | os.PathLike[str] | RemotePath
 
 
 def as_path(location: Location) -> AnyPath:
-    """A local path, or a remote one where the location is a URI.
+    """Return the path of a location: a `RemotePath` if it is a URI.
 
     >>> as_path("logs/week2.parquet"), as_path("file:///tmp/a%20log.csv")
     (PosixPath('logs/week2.parquet'), PosixPath('/tmp/a log.csv'))
@@ -306,7 +306,7 @@ def as_path(location: Location) -> AnyPath:
 
 
 def _check_name(text: str) -> None:
-    """Refuse what no file system has a file of, before it is asked."""
+    """Raise if no file system can have a file of this name."""
     try:
         encoded = os.fsencode(text)
     except UnicodeEncodeError:
@@ -318,7 +318,7 @@ def _check_name(text: str) -> None:
 
 
 def resolve(location: Location) -> str:
-    """The one name of a place, without links; a link that loops stays as it is."""
+    """Return the path of a location with its links resolved, except links that loop."""
     path = as_path(location)
     return os.path.realpath(path) if isinstance(path, Path) else str(path)
 
@@ -339,9 +339,9 @@ def is_location(value: object) -> bool:
 
 
 def arrow_input(location: Location) -> Any:
-    """What Arrow's readers open: a local path as it is, a remote file open for reading.
+    """Return what Arrow's readers can open: a local path, or a remote file open for reading.
 
-    Arrow takes paths that are text only, so a file of another name is mapped.
+    Arrow accepts only paths that are text, so a file with another name is mapped into memory.
     """
     path = as_path(location)
     if not isinstance(path, Path):
@@ -357,7 +357,7 @@ def arrow_input(location: Location) -> Any:
 
 
 def is_text(path: Path) -> bool:
-    """Whether a path is text: on Linux any bytes are the name of a file."""
+    """Whether a path is text: on Linux a file name may have any bytes."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -366,17 +366,17 @@ def is_text(path: Path) -> bool:
 
 
 def describe_missing(path: AnyPath) -> str:
-    """That a path does not exist; of a remote one, whether it is the bucket."""
+    """Return the message that a path, or the bucket of a remote path, does not exist."""
     return path.describe_missing() if isinstance(path, RemotePath) else f"{path} does not exist."
 
 
 def is_glob(path: AnyPath) -> bool:
-    """Whether a path has signs of a pattern; those of a URI's query or user do not count."""
+    """Whether a path has wildcards; those in the query or user of a URI do not count."""
     return local_glob.has_magic(str(path.path if isinstance(path, RemotePath) else path))
 
 
 def match_glob(pattern: Location) -> list[AnyPath]:
-    """The files and folders that a pattern matches, sorted; ** stands for any folders."""
+    """Return the files and folders that a pattern matches, sorted; ** matches any folders."""
     path = as_path(pattern)
     if isinstance(path, Path):
         matches = local_glob.glob(str(path), recursive=True)  # noqa: PTH207, Path.glob takes no absolute pattern
@@ -387,7 +387,7 @@ def match_glob(pattern: Location) -> list[AnyPath]:
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a path matches a pattern, part by part; as in Python's glob, * is no hidden name."""
+    """Whether a path matches a pattern; as in Python's glob, * does not match hidden names."""
     if not pattern:
         return not parts
     first, rest = pattern[0], pattern[1:]
@@ -401,7 +401,7 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _copy(source: Path, filesystem: Any, path: str) -> None:
-    # A Python stream that is closed after Ctrl-C would commit half an object; this cannot be.
+    # Closing a Python stream after Ctrl-C would commit half an object; copy_files does not.
     from pyarrow.fs import LocalFileSystem, copy_files
 
     local = LocalFileSystem()

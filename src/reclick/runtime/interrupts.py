@@ -1,7 +1,7 @@
-"""SIGTERM, which `docker stop`, systemd and batch systems send, ends a command like Ctrl-C.
+"""Signals: SIGTERM, as of `docker stop`, systemd and batch systems, ends a command like Ctrl-C.
 
-A library that is at work when a signal arrives may report an error of its own in place of the
-interruption, as DuckDB does; `was_interrupted` then says what happened.
+If a signal arrives while a library is running, the library may raise another error instead of
+KeyboardInterrupt, as DuckDB does; `was_interrupted` then reports the signal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _was_terminated = threading.Event()
 
 
 def handle_signals() -> None:
-    """From now on SIGINT and SIGTERM interrupt this process, and are remembered."""
+    """Let SIGINT and SIGTERM interrupt this process from now on, and record them."""
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
 
@@ -52,22 +52,22 @@ def interrupt_code() -> int:
 
 @contextmanager
 def hold_interrupts() -> Iterator[None]:
-    """Signals that arrive meanwhile take effect at the end.
+    """Delay signals that arrive in the block until its end.
 
-    Kernels that get a random generator need it: numba unpacks one in Python, and crashes where a
+    Kernels with a random generator need it: numba unpacks the generator in Python, and crashes if a
     signal interrupts that.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # signals interrupt the main thread only
         return
-    arrived: list[int] = []
+    signals: list[int] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for number in handlers:
-            signal.signal(number, lambda which, _: arrived.append(which))
+            signal.signal(number, lambda which, _: signals.append(which))
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for which in arrived:
+        for which in signals:
             signal.raise_signal(which)

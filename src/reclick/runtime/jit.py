@@ -2,11 +2,12 @@
 
 Importing this module imports numba, so only modules with kernels import it.
 
-A cache entry is keyed by content: the bytecode of the kernel, the global constants it reads, the
-same of every kernel it calls, the argument types, the processor, the compiler's options and the
-versions of numba and Python. An edit compiles what it changed and nothing else. Nothing is ever
-written to or deleted from the installed package. Each entry is one file, written atomically, so two
-processes may compile at the same time. It is only read if nobody else can have written it.
+A cache entry is keyed by content: the bytecode of the kernel and the global constants it reads,
+both also of every kernel it calls, the argument types, the processor, the compiler's options and
+the versions of numba and Python. After an edit only the kernels that it affects are compiled again.
+Nothing is ever written to or deleted from the installed package. Each entry is one file, written
+atomically, so two processes may compile at the same time. An entry is only read if no other user
+can have written it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def kernel(function: Kernel) -> Kernel:
 
 
 def subkernel(function: Kernel) -> Kernel:
-    """A function that only kernels call, compiled into each: Python calls the plain function.
+    """Compile a function that only kernels call; a call from Python runs the plain function.
 
     It has no entry point for Python and no file in the cache, so it takes less time to compile.
     """
@@ -68,19 +69,20 @@ def subkernel(function: Kernel) -> Kernel:
     dispatcher = compile_later(**OPTIONS, no_cpython_wrapper=True)(function)
     dispatcher._cache = NoCache(cast(FunctionType, function))
     dispatcher.get_call_template = _widen_literals(dispatcher.get_call_template)
-    dispatcher._insert = lambda *_: None  # a call from Python finds no machine code, so it
-    dispatcher._compile_for_args = lambda *_, **__: function  # asks for some, and calls this
+    # A call from Python finds no machine code, asks for it, and calls what it gets: the function.
+    dispatcher._insert = lambda *_: None
+    dispatcher._compile_for_args = lambda *_, **__: function
     return cast(Kernel, dispatcher)
 
 
 def inline_kernel(function: Kernel) -> Kernel:
-    """A part of every kernel that calls it: for small functions of many arrays, as calls cost."""
+    """Inline a function into its callers: for small functions of many arrays, as calls are slow."""
     compile_later: Callable[..., Any] = numba.njit
     return cast(Kernel, compile_later(**OPTIONS, inline="always")(function))
 
 
 def _widen_literals(get_call_template: Callable[..., Any]) -> Callable[..., Any]:
-    """Type literals that another kernel passes as int64 or float64: else each value compiles."""
+    """Type literal arguments as int64 or float64, so that not every value is compiled for."""
 
     def call_template(args: Any, kwargs: Any) -> Any:
         args = tuple(map(unliteral, args))
@@ -90,7 +92,7 @@ def _widen_literals(get_call_template: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _pause_collector(compile_kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile without garbage collection, which is a tenth of the time and finds nothing."""
+    """Compile without garbage collection, which takes a tenth of the time and frees nothing."""
 
     def compile_without_collector(signature: Any) -> Any:
         with COLLECTOR:
@@ -100,7 +102,7 @@ def _pause_collector(compile_kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Collector:
-    """The garbage collector, off while any thread is within."""
+    """A context in which garbage collection is off, until no thread is in it any more."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -125,7 +127,7 @@ COLLECTOR = Collector()
 
 
 class KernelCache:
-    """Machine code of one kernel on disk: what a numba dispatcher expects of its cache."""
+    """The machine code of one kernel on disk, with the methods that numba expects of a cache."""
 
     def __init__(self, function: FunctionType) -> None:
         self._function = function
@@ -133,12 +135,12 @@ class KernelCache:
 
     @property
     def cache_path(self) -> str | None:
-        """The folder of all kernels, or None where nothing can be cached."""
+        """The folder of all kernels; None if nothing can be cached."""
         folder = cache_folder()
         return None if folder is None else str(folder)
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """The compile result of an earlier process, or None. A damaged entry counts as none."""
+        """Load the compile result of an earlier process; None if there is none or it is damaged."""
         target_context.refresh()
         result = self._load(self._entry(signature, target_context.codegen()), target_context)
         if result is None:
@@ -154,7 +156,7 @@ class KernelCache:
                 return None
             rebuild: Callable[..., Any] = CompileResult._rebuild
             return rebuild(target_context, *pickle.loads(payload))  # noqa: S301
-        except Exception as error:  # anything wrong with an entry: compile again and replace it
+        except Exception as error:  # whatever is wrong with the entry: it is compiled and replaced
             logger.warning("%s cannot be used (%s): compiling again.", path, error)
             return None
 
@@ -177,12 +179,12 @@ class KernelCache:
                 temporary.unlink(missing_ok=True)
 
     def flush(self) -> None:
-        """Nothing to do: an entry that no longer fits is never looked up."""
+        """Do nothing: an outdated entry is never looked up."""
 
     enable = disable = flush
 
     def _entry(self, signature: Any, codegen: Any) -> Path | None:
-        """The file of a signature; None where nothing can be cached."""
+        """Return the file of a signature; None if nothing can be cached."""
         folder, content = cache_folder(), self.content_key()
         if folder is None or content is None:
             return None
@@ -192,49 +194,49 @@ class KernelCache:
         return folder / f"{self._function.__name__}-{key}.kernel"
 
     def content_key(self) -> str | None:
-        """A hash of all sources that the machine code depends on.
+        """Return a hash of all sources that the machine code depends on.
 
-        It is None when a constant, of this kernel or one that it calls, was replaced after the
-        first use: numba compiles constants in, so machine code may be of the old or the new one.
+        It is None if a constant of this kernel, or of one that it calls, has changed since its
+        first use: numba compiles constants in, so the machine code may have either value.
         """
         key = content_key(self._function)
         self._first_key = self._first_key or key
-        called = (each._cache for each in _called_kernels(self._function))
-        changed = any(
-            isinstance(each, KernelCache)
-            and each._first_key not in (None, content_key(each._function))
-            for each in called
+        caches = (dispatcher._cache for dispatcher in _called_kernels(self._function))
+        is_changed = any(
+            isinstance(kernel_cache, KernelCache)
+            and kernel_cache._first_key not in (None, content_key(kernel_cache._function))
+            for kernel_cache in caches
         )
-        return None if changed or key != self._first_key else key
+        return None if is_changed or key != self._first_key else key
 
 
 class NoCache(KernelCache):
-    """Of a subkernel, whose machine code is that of its callers: only keys, nothing on disk."""
+    """The cache of a subkernel, which is compiled into its callers: keys only, nothing on disk."""
 
     def load_overload(self, signature: Any, target_context: Any) -> None:
-        """Nothing; its constants may not change from now on."""
+        """Load nothing. From now on, constants of the subkernel must not change."""
         target_context.refresh()
         self.content_key()
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 # ---- the folder
 
 
 def cache_is_empty() -> bool:
-    """Whether no kernel has been compiled before, so that the first use takes longer."""
+    """Whether no kernel has been compiled yet, so that the first use takes longer."""
     folder = cache_folder()
     return folder is None or not any(folder.glob("*.kernel"))
 
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of compiled kernels, private to this user; None where there cannot be one.
+    """Return the folder of compiled kernels, private to this user; None if there cannot be one.
 
-    It is `RECLICK_CACHE_DIR` if that is set, else the user's cache folder, else (where that cannot
-    be written) a folder of the user's own among the temporary files.
+    It is `RECLICK_CACHE_DIR` if that is set, else the user's cache folder, else (if that cannot be
+    written) a private folder in the system's temporary folder.
     """
     problems = []
     for folder in _candidate_folders():
@@ -250,9 +252,9 @@ def cache_folder() -> Path | None:
 def _candidate_folders() -> Iterator[Path]:
     from platformdirs import user_cache_path
 
-    chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen:
-        yield Path(chosen) / "kernels"
+    cache_dir = os.environ.get(CACHE_VARIABLE)
+    if cache_dir:
+        yield Path(cache_dir) / "kernels"
         return
     for find in (lambda: user_cache_path("reclick", appauthor=False), _temporary_folder):
         try:
@@ -264,14 +266,14 @@ def _candidate_folders() -> Iterator[Path]:
 
 
 def _temporary_folder() -> Path | None:
-    """A folder among the temporary files that has the user's name."""
+    """Return the path of this user's folder in the temporary folder."""
     if os.name != "posix":
         return None
     return Path(tempfile.gettempdir()) / f"reclick-{os.getuid()}"
 
 
 def _prepare_folder(folder: Path) -> str | None:
-    """Create a folder, check it, and return what is wrong with it, if anything."""
+    """Create and check a folder; return what is wrong with it, or None."""
     try:
         for path in (*reversed(folder.parents), folder):  # `parents=True` would ignore the mode
             path.mkdir(mode=0o700, exist_ok=True)
@@ -298,15 +300,15 @@ def _belongs_to_user(status: os.stat_result) -> bool:
 
 
 def _is_protected(folder: Path) -> bool:
-    """Whether other users cannot replace what stands in a parent folder."""
+    """Whether other users cannot replace the entries of a parent folder."""
     status = folder.stat()
-    trusted = status.st_uid in {0, os.getuid()}
-    shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return trusted and (not shared or bool(status.st_mode & stat.S_ISVTX))
+    is_trusted = status.st_uid in {0, os.getuid()}
+    is_shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return is_trusted and (not is_shared or bool(status.st_mode & stat.S_ISVTX))
 
 
 def _read_entry(path: Path) -> bytes | None:
-    """The payload of an entry; None where there is none, or it is damaged, or somebody else's."""
+    """Read the payload of an entry; None if it is missing, damaged or of another user."""
     try:
         file = os.open(
             path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -329,10 +331,10 @@ def _read_entry(path: Path) -> bytes | None:
 
 @cache
 def _remove_unused(folder: Path) -> None:
-    """Remove entries that no process has used for long: of old versions, say. Once a process."""
+    """Remove entries that no process has used for long, once per process."""
     oldest = time.time() - UNUSED_DAYS * DAY
     unfinished = folder.glob(f".*.kernel.{'[0-9a-f]' * 32}")
-    for path in (*folder.glob("*.kernel"), *unfinished):  # the folder may hold files of others
+    for path in (*folder.glob("*.kernel"), *unfinished):  # the folder may have other files
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < oldest:
                 path.unlink()
@@ -342,7 +344,7 @@ def _remove_unused(folder: Path) -> None:
 
 
 def content_key(function: FunctionType) -> str:
-    """A hash of all sources that the machine code of a kernel depends on."""
+    """Return a hash of all sources that the machine code of a kernel depends on."""
     digest = hashlib.sha256()
     for part in _contents(function, set()):
         digest.update(part + b"\0")
@@ -350,7 +352,7 @@ def content_key(function: FunctionType) -> str:
 
 
 def _contents(function: FunctionType, visited: set[FunctionType]) -> Iterator[bytes]:
-    """Bytecode and constants of a kernel, and of every kernel it calls."""
+    """Yield bytecode and constants of a kernel, and of every kernel it calls."""
     if function in visited:
         return
     visited.add(function)
@@ -362,7 +364,7 @@ def _contents(function: FunctionType, visited: set[FunctionType]) -> Iterator[by
 
 
 def _code_contents(code: CodeType, docstring: str | None = None) -> Iterator[bytes]:
-    """Bytecode and constants, without the docstring. Names of local variables do not matter."""
+    """Yield bytecode and constants, without the docstring and the names of local variables."""
     yield code.co_code
     yield code.co_exceptiontable
     yield repr((code.co_names, code.co_argcount, code.co_flags)).encode()
@@ -376,7 +378,7 @@ def _code_contents(code: CodeType, docstring: str | None = None) -> Iterator[byt
 
 
 def _outer_values(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a kernel uses from outside: globals, closure variables and attributes of our modules."""
+    """Yield the globals and closure variables of a kernel, and attributes of modules it uses."""
     names = sorted(_used_names(function.__code__))
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in cells:
@@ -391,7 +393,7 @@ def _outer_values(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _value_contents(value: Any, visited: set[FunctionType]) -> Iterator[bytes]:
-    """What numba compiles in of a constant: arrays whole, tuples by element, kernels by content."""
+    """Yield what numba compiles in: arrays whole, tuples by element, kernels by content."""
     if isinstance(value, Dispatcher):
         yield f"inline {value.targetoptions.get('inline')}".encode()
         yield from _contents(value.py_func, visited)
@@ -399,8 +401,8 @@ def _value_contents(value: Any, visited: set[FunctionType]) -> Iterator[bytes]:
         yield repr((value.dtype, value.shape)).encode() + value.tobytes()
     elif isinstance(value, tuple | list):
         yield f"{type(value).__name__} of {len(value)}".encode()
-        for each in value:
-            yield from _value_contents(each, visited)
+        for element in value:
+            yield from _value_contents(element, visited)
     elif isinstance(value, frozenset):
         yield repr(sorted(map(repr, value))).encode()
     elif isinstance(value, bool | int | float | complex | str | bytes | np.generic | type | None):
@@ -409,15 +411,15 @@ def _value_contents(value: Any, visited: set[FunctionType]) -> Iterator[bytes]:
 
 
 def _called_kernels(function: FunctionType) -> set[Any]:
-    """All kernels that a kernel calls, directly or not."""
-    found: set[Any] = set()
-    waiting = [function]
-    while waiting:
-        values = (value for _, value in _outer_values(waiting.pop()))
-        new = {value for value in values if isinstance(value, Dispatcher)} - found
-        found |= new
-        waiting += [each.py_func for each in new]
-    return found
+    """Return all kernels that a kernel calls, directly or indirectly."""
+    kernels: set[Any] = set()
+    functions = [function]
+    while functions:
+        values = (value for _, value in _outer_values(functions.pop()))
+        new = {value for value in values if isinstance(value, Dispatcher)} - kernels
+        kernels |= new
+        functions += [dispatcher.py_func for dispatcher in new]
+    return kernels
 
 
 def _used_names(code: CodeType) -> set[str]:
@@ -426,7 +428,7 @@ def _used_names(code: CodeType) -> set[str]:
 
 
 def _compiler() -> tuple[object, ...]:
-    """What machine code depends on besides sources, types and the processor."""
+    """Return what machine code depends on besides sources, types and the processor."""
     versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
     config: Any = numba.config
     options = (

@@ -11,7 +11,7 @@ CELL = f"padding:.15em .8em .15em 0;text-align:{{align}};vertical-align:top;{LIN
 
 
 def render_card(title: str, facts: Mapping[str, object], note: str = "", *more: str) -> str:
-    """A title, a table of facts, a note, and further parts, which are HTML already.
+    """Render a title, a table of facts, a note, and further parts, which must be HTML.
 
     >>> "&lt;b&gt;" in render_card("Log", {"name": "<b>"})
     True
@@ -28,11 +28,11 @@ def render_card(title: str, facts: Mapping[str, object], note: str = "", *more: 
 
 
 def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], bold: object = ()) -> str:
-    """A table with the first column to the left and numbers to the right.
+    """Render a table: the first column is aligned left, the others right.
 
     `bold` is a set of (row, column) of cells to emphasise.
     """
-    marked = set(bold) if isinstance(bold, set | frozenset) else set()
+    bold_cells = set(bold) if isinstance(bold, set | frozenset) else set()
     head = "".join(
         f"<th scope='col' style='{CELL.format(align=_align(column))}'>{escape(name)}</th>"
         for column, name in enumerate(header)
@@ -41,7 +41,7 @@ def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], bold: obj
         "<tr>"
         + "".join(
             f"<td style='{CELL.format(align=_align(column))}'>"
-            + (f"<strong>{escape(cell)}</strong>" if (row, column) in marked else escape(cell))
+            + (f"<strong>{escape(cell)}</strong>" if (row, column) in bold_cells else escape(cell))
             + "</td>"
             for column, cell in enumerate(cells)
         )
@@ -52,13 +52,13 @@ def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], bold: obj
 
 
 def render_text(text: object) -> str:
-    """A text with its line breaks, as `print` shows it."""
+    """Render text with its line breaks, as `print` shows it."""
     style = "margin:.4em 0;background:transparent;white-space:pre-wrap"
     return f"<pre style='{style}'>{escape(str(text))}</pre>"
 
 
 def render_progress(tasks: Mapping[str, tuple[int, int | None]]) -> str:
-    """A bar per task, by how much is done and of how much, if that is known.
+    """Render a bar per task from the number of steps done and the total, if known.
 
     >>> render_progress({"Reading: bytes": (5, 10)})
     "<div><progress value='5' max='10'></progress> Reading: bytes 5 of 10</div>"
@@ -66,8 +66,8 @@ def render_progress(tasks: Mapping[str, tuple[int, int | None]]) -> str:
     lines = []
     for what, (done, total) in tasks.items():
         extent = "" if total is None else f" value='{done}' max='{total}'"
-        known = "" if total is None else f" of {total:,}"
-        lines.append(f"<progress{extent}></progress> {escape(what)} {done:,}{known}")
+        of_total = "" if total is None else f" of {total:,}"
+        lines.append(f"<progress{extent}></progress> {escape(what)} {done:,}{of_total}")
     return f"<div>{'<br>'.join(lines)}</div>"
 
 

@@ -1,8 +1,8 @@
 """Remote file systems: how to connect to them, and what their errors mean.
 
-Credentials come from where the tools of each store look for them: the environment, profiles, the
-machine's own role. A request that fails for a moment is sent again. An error that remains names the
-object, says what is wrong in the words of this page, and what to do.
+Credentials are found where the tools of each store look for them: in the environment, in profiles,
+or in the role of the machine. A request that fails temporarily is repeated. An error that remains
+names the object, the problem (one of `PROBLEMS`) and what to do.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from reclick.errors import StoreError, mask_secrets
 
 S3 = frozenset({"s3", "s3a"})
 HTTP = frozenset({"http", "https"})
-# Where an upload replaces an object in one step; elsewhere it goes to a sibling that is renamed.
+# Where an upload replaces an object in one step; elsewhere, a new file is uploaded and renamed.
 OBJECT_STORES = S3 | {"gs", "gcs", "abfs", "abfss", "az", "memory"}
-ARROW_SCHEMES = {"gcs": "gs"}  # by which Arrow knows a store
+ARROW_SCHEMES = {"gcs": "gs"}  # that Arrow uses for a store
 S3_ATTEMPTS = 5  # of a request; AWS_MAX_ATTEMPTS
 S3_CONNECT_SECONDS = 10.0
 S3_REQUEST_SECONDS = 60.0  # without an answer
@@ -39,7 +39,7 @@ CREDENTIALS = {
 
 
 class StoreProblem(NamedTuple):
-    """What is wrong when the text of an error has one of some words, and what to do."""
+    """A problem, the words in the text of an error that show it, and what to do."""
 
     words: tuple[str, ...]  # regular expressions
     problem: str
@@ -103,27 +103,27 @@ CLIENTS = frozenset({"aiohttp", "fsspec"})  # whose errors are not all OSErrors
 
 
 class RemoteObject(Protocol):
-    """As much of a remote path as is needed to say what happened to its object."""
+    """The part of a remote path that is needed to explain errors of its object."""
 
     @property
     def scheme(self) -> str:
         """The kind of store."""
 
     def state(self) -> object | None:
-        """What the store says of the object now; None where there is none, else size and time."""
+        """Return size and time of the object as the store reports them; None if it is missing."""
 
 
 # ---- connecting
 
 
 def connect(scheme: str, authority: str, query: str) -> tuple[Any, str]:
-    """The file system of a URI, and where in it the authority stands.
+    """Return the file system of a URI, and the path in it that its authority stands for.
 
-    Arrow's file systems come first, fsspec's where Arrow has none.
+    Arrow's file systems are used where they exist, else those of fsspec.
     """
     if scheme in S3:
         endpoint, region = _first_set(ENDPOINT_VARIABLES), _first_set(REGION_VARIABLES)
-        # What Arrow reads from the environment itself is part of the key of the cache.
+        # Arrow reads these from the environment, so they belong to the key of the cache.
         identity = tuple(map(os.environ.get, ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")))
         return _connect_s3(authority, query, endpoint, region, identity)
     if scheme in {"abfs", "abfss"}:
@@ -142,8 +142,8 @@ def _connect_s3(
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
 
     user, _, bucket = authority.rpartition("@")
-    given = dict(parse_qsl(query))
-    unknown = sorted(set(given) - S3_OPTIONS)
+    parameters = dict(parse_qsl(query))
+    unknown = sorted(set(parameters) - S3_OPTIONS)
     if unknown:
         raise StoreError(
             f"s3://{bucket}?{query}: {', '.join(unknown)} is no option of S3. "
@@ -151,7 +151,7 @@ def _connect_s3(
         )
     options: dict[str, Any] = {
         name: value.lower() == "true" if name in S3_SWITCHES else value
-        for name, value in given.items()
+        for name, value in parameters.items()
     }
     if endpoint and "endpoint_override" not in options:
         parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
@@ -161,7 +161,7 @@ def _connect_s3(
     if options["region"] is None:
         try:
             options["region"] = resolve_s3_region(bucket)
-        except OSError:  # no such bucket, or no network: the first request says so
+        except OSError:  # no such bucket, or no network: the first request reports it
             del options["region"]
     if user:
         key, _, secret = user.partition(":")
@@ -211,9 +211,9 @@ def _connect_any(scheme: str, authority: str, query: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
 
-        found, root = url_to_fs(f"{scheme}://{authority}", **dict(parse_qsl(query)))
+        filesystem, root = url_to_fs(f"{scheme}://{authority}", **dict(parse_qsl(query)))
     except (ImportError, ValueError, TypeError) as error:
-        problems = [str(each) for each in (arrow_error, f"fsspec: {error}") if each]
+        problems = [str(problem) for problem in (arrow_error, f"fsspec: {error}") if problem]
         advice = (
             "install reclick[remote]"
             if scheme in HTTP
@@ -223,7 +223,7 @@ def _connect_any(scheme: str, authority: str, query: str) -> tuple[Any, str]:
             f"{scheme}://{authority} cannot be opened ({'; '.join(problems)}). "
             f"Check the address; {advice}."
         ) from None  # their messages may have the password
-    return PyFileSystem(FSSpecHandler(found)), root
+    return PyFileSystem(FSSpecHandler(filesystem)), root
 
 
 def _first_set(names: tuple[str, ...]) -> str | None:
@@ -235,9 +235,9 @@ def _first_set(names: tuple[str, ...]) -> str | None:
 
 @contextmanager
 def explain_remote_errors(path: RemoteObject, verb: str = "read") -> Iterator[None]:
-    """Turn the error of a request into one that names the object and says what to do.
+    """Turn the error of a request into a `StoreError` that names the object and what to do.
 
-    That there is no such file stays a FileNotFoundError.
+    A FileNotFoundError is not changed.
     """
     try:
         yield
@@ -250,15 +250,15 @@ def explain_remote_errors(path: RemoteObject, verb: str = "read") -> Iterator[No
 
 
 def explain_error(path: RemoteObject, error: Exception, verb: str = "read") -> StoreError:
-    """The error of a request in the words of `PROBLEMS`."""
+    """Explain the error of a request as one of `PROBLEMS`."""
     text = mask_secrets(str(error) or type(error).__name__)
     problem, advice = _find_problem(text) or OTHER_PROBLEM
     advice = advice.format(
         verb=verb, credentials=_describe_credentials(path.scheme), endpoint=_describe_endpoint(path)
     )
-    done = {"write": "written", "remove": "removed"}.get(verb, verb)
+    participle = {"write": "written", "remove": "removed"}.get(verb, verb)
     return StoreError(
-        f"{path} cannot be {done}: {problem}. {advice} The store's answer: {_shorten(text)}"
+        f"{path} cannot be {participle}: {problem}. {advice} The store's answer: {_shorten(text)}"
     )
 
 
@@ -270,15 +270,15 @@ def _find_problem(text: str) -> tuple[str, str] | None:
 
 
 def _is_of_client(error: Exception) -> bool:
-    """Whether an error is of a request, and not of the code that made it."""
+    """Whether an error comes from a request, not from the code that made it."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in CLIENTS
 
 
 @contextmanager
 def guard_reading(path: object) -> Iterator[None]:
-    """Explain errors of reading a remote file, and refuse one that changes meanwhile.
+    """Explain errors of reading a remote file, and raise if it changes while it is read.
 
-    Nothing is checked of a local file.
+    Local files are not checked.
     """
     if not hasattr(path, "state"):
         yield
@@ -288,7 +288,7 @@ def guard_reading(path: object) -> Iterator[None]:
         before = target.state()
     try:
         yield
-    except Exception as error:  # a reader may find a change first, as damage
+    except Exception as error:  # a reader may take a change for damage
         _refuse_changed(target, before)
         if _is_of_client(error) and _find_problem(str(error)):
             raise explain_error(target, error) from None

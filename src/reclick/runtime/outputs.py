@@ -1,10 +1,10 @@
-"""Writing files: whole or not at all, several as one, and never over a file of somebody else.
+"""Write files atomically, several as one, and never over files that Reclick did not write.
 
-New files are staged in a private folder `.reclick-HEX` beside their targets, which its writer holds
-locked. Renaming it to `.reclick-commit` is the commit point; then its files are moved to their
-places. Whoever finds `.reclick-commit` later, a writer or a reader, moves what a killed run left.
-`.reclick-files.json` lists what was written, so that files of others are known.
-docs/decisions/0040-outputs.md has the reasons.
+New files are staged in a private folder `.reclick-HEX` next to their targets, which its writer
+keeps locked. Renaming the folder to `.reclick-commit` is the commit point; then its files are moved
+to their places. If a run is killed in between, the next writer or reader that finds
+`.reclick-commit` moves the rest. `.reclick-files.json` lists the files that Reclick wrote, so that
+other files are not replaced. docs/decisions/0040-outputs.md has the reasons.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PRIVATE_FOLDER = re.compile(r"\.reclick-[0-9a-f]{32}")
 COMMIT_FOLDER = ".reclick-commit"
 LIST_FILE = ".reclick-files.json"  # of the files that Reclick wrote to a folder
 LOCK_FILE, PLAN_FILE, CONTENT = "lock", "plan.json", "content"  # in a private folder
-MERGED_FILE = "merged.json"  # there: the list, where another run wrote to it in the meantime
-LOCK_TIMEOUT = 10.0  # seconds that one waits for another
+MERGED_FILE = "merged.json"  # there: the list, merged with changes of another run
+LOCK_TIMEOUT = 10.0  # seconds that a process waits for another
 LOCK_RETRY = 0.02  # seconds between two tries
 LARGEST_LIST = 16 << 20  # bytes, of 100,000 files
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
@@ -46,7 +46,7 @@ UNCHANGED = "What was there before is unchanged."
 def refuse_source_files(
     target: Location, sources: Iterable[Location], what: str = "the log itself"
 ) -> None:
-    """Refuse a target that is one of the files being read, also by a link."""
+    """Raise if a target is one of the files being read, directly or through a link."""
     place = as_path(target)
     if not place.exists():
         return
@@ -62,10 +62,11 @@ def refuse_source_files(
 
 
 def check_targets(targets: Iterable[Location], *, overwrite: bool = False) -> None:
-    """Refuse targets that are no files, and files that Reclick did not write.
+    """Raise if a target is not a file, or is a file that Reclick did not write.
 
-    A file is Reclick's own if the list of its folder has it, unchanged. An empty file may be
-    replaced, and with `overwrite` every file. Of a remote file, only whether it can be written.
+    Reclick wrote a file if the list of its folder has it with the same content. An empty file may
+    be replaced, and with `overwrite` any file. For a remote file, the only check is whether it can
+    be written.
     """
     for target in map(as_path, targets):
         if isinstance(target, RemotePath):
@@ -99,7 +100,7 @@ def check_targets(targets: Iterable[Location], *, overwrite: bool = False) -> No
 
 
 def is_own_file(path: Path) -> bool:
-    """Whether Reclick wrote a file, and nobody changed it since."""
+    """Whether Reclick wrote a file, and it has not changed since."""
     try:
         status = path.lstat()
     except OSError:
@@ -118,13 +119,13 @@ def _may_be_replaced(path: Path, status: os.stat_result) -> bool:
         before = _list_digest(path.parent)
         if is_own_file(path):
             return True
-        # Another run may have put the file, and not the list yet.
+        # Another run may have moved the file into place, but not the list yet.
         if not complete_commit(path.parent) and _list_digest(path.parent) == before:
             return False
 
 
 def _read_list(folder: Path) -> dict[str, Any]:
-    """The files that Reclick wrote to a folder, by name; none where the list is damaged."""
+    """Read the list of files that Reclick wrote to a folder; empty if it is missing or damaged."""
     try:
         files = json.loads(_read_private(folder / LIST_FILE))["files"]
         return {name: entry for name, entry in files.items() if isinstance(entry, dict)}
@@ -133,7 +134,7 @@ def _read_list(folder: Path) -> dict[str, Any]:
 
 
 def _read_private(path: Path) -> bytes:
-    """The content of a plain file: links are not followed, and nobody waits for a pipe."""
+    """Read a plain file. Links are not followed, and a pipe does not block."""
     flags = os.O_RDONLY | _no_follow() | getattr(os, "O_NONBLOCK", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -147,7 +148,7 @@ def _read_private(path: Path) -> bytes:
 def write_files(
     folder: Location, writers: dict[str, Callable[[Path], object]], *, overwrite: bool = False
 ) -> list[AnyPath]:
-    """Write files to a folder, as one: after a kill there are the old ones or the new ones."""
+    """Write files to a folder atomically: after a kill it has all old files or all new files."""
     targets = [as_path(folder) / name for name in writers]
     with stage_files(targets, where=as_path(folder), overwrite=overwrite) as staged:
         for path, write in zip(staged, writers.values(), strict=True):
@@ -157,9 +158,10 @@ def write_files(
 
 @contextlib.contextmanager
 def atomic_file(target: Location, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a temporary path to write to; at the end it is put in place, after an error it goes.
+    """Yield a temporary path to write to: moved into place at the end, or removed on error.
 
-    An OSError of the body is one of writing only if the disk is full or the file is this one.
+    An OSError of the body is reported as an error of writing only if the disk is full or if it
+    names this file.
     """
     place = as_path(target)
     with stage_files([place], where=place, overwrite=overwrite) as (temporary,):
@@ -170,10 +172,10 @@ def atomic_file(target: Location, *, overwrite: bool = False) -> Iterator[Path]:
 def stage_files(
     targets: Sequence[AnyPath], *, where: AnyPath, overwrite: bool = False
 ) -> Iterator[list[Path]]:
-    """Yield a temporary path per file of one folder; at the end all are put in place, as one.
+    """Yield a temporary path per file of one folder; at the end all are moved into place at once.
 
-    What was not written is removed there, if Reclick wrote it. `where` is named in messages. Remote
-    files are put one by one.
+    A target that was not staged is removed, if Reclick wrote it. Messages name `where`. Remote
+    files are uploaded one by one.
     """
     check_targets(targets, overwrite=overwrite)
     remote = isinstance(where, RemotePath)
@@ -204,9 +206,9 @@ def _upload(staged: Path, target: RemotePath) -> None:
 
 @contextlib.contextmanager
 def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
-    """A folder for temporary files, by default in the system's; it is removed at the end.
+    """Yield a folder for temporary files, by default in the system's; it is removed at the end.
 
-    What a killed run left is removed by the next that asks for a folder in the same place.
+    The folder of a killed run is removed by the next run that needs one in the same place.
     """
     place = temporary_folder() if parent is None else parent
     with contextlib.ExitStack() as stack:
@@ -216,7 +218,7 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 def temporary_folder() -> Path:
-    """The system's folder for temporary files."""
+    """Return the system's folder for temporary files."""
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
@@ -228,7 +230,7 @@ def temporary_folder() -> Path:
 
 @contextlib.contextmanager
 def scratch_file(target: AnyPath) -> Iterator[Path]:
-    """Like `atomic_file`, for a file that outlives no run: it is neither synced nor listed."""
+    """Like `atomic_file`, for a file that is used in this run only: it is not synced or listed."""
     with contextlib.ExitStack() as stack:
         with explain_write_errors(target):
             if isinstance(target, RemotePath):
@@ -247,13 +249,13 @@ def scratch_file(target: AnyPath) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _created_folder(folder: Path) -> Iterator[None]:
-    """Create a folder if needed; after an error no new one is left, unless something is in it."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    """Create a folder if needed; on error, remove new folders again if they are empty."""
+    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     except BaseException:
-        for path in missing:
+        for path in new_folders:
             with contextlib.suppress(OSError):
                 path.rmdir()
         raise
@@ -263,9 +265,9 @@ def _created_folder(folder: Path) -> Iterator[None]:
 
 
 class _PrivateFolder:
-    """A hidden folder with a lock, a plan and content, that nobody else can open.
+    """A hidden folder with a lock, a plan and content, which no other user can open.
 
-    The lock is held until the folder is gone, however its process ends.
+    The lock is held until the folder is removed or the process ends.
     """
 
     def __init__(self, place: Path) -> None:
@@ -275,7 +277,7 @@ class _PrivateFolder:
 
     @classmethod
     def open(cls, place: Path, stack: contextlib.ExitStack) -> _PrivateFolder:
-        """Create one that the stack removes, even if Ctrl-C comes before it is complete."""
+        """Create a folder that the stack removes, even if Ctrl-C comes before it is complete."""
         private = cls(place)
         stack.callback(private._close)
         private._create()
@@ -290,7 +292,7 @@ class _PrivateFolder:
         remove_leftovers(self._place)
         while True:
             self._path.mkdir(mode=0o700)
-            # Another run may take the new folder for a leftover as long as it is not locked.
+            # Until it is locked, another run may take the new folder for a leftover and remove it.
             with contextlib.suppress(FileNotFoundError, BlockingIOError):
                 self._lock = _make_lock(self._path / LOCK_FILE)
                 self.content.mkdir()
@@ -300,7 +302,7 @@ class _PrivateFolder:
     def _close(self) -> None:
         try:
             self._remove()
-        except KeyboardInterrupt:  # what it cut short is done again
+        except KeyboardInterrupt:  # remove what is left
             self._remove()
             raise
 
@@ -312,7 +314,7 @@ class _PrivateFolder:
             os.close(lock)
 
     def commit(self, names: Sequence[str]) -> None:
-        """Put the staged files of these names in their places; those not staged are removed."""
+        """Move the staged files with these names into place; remove those that are not staged."""
         plan = _make_plan(self._place, self.content, names)
         _write_synced(self._path / PLAN_FILE, json.dumps(plan).encode())
         _write_synced(self._path / LIST_FILE, _merge_list(self._place, plan))
@@ -328,27 +330,27 @@ class _PrivateFolder:
             if all((goal / CONTENT / name).exists() for name in plan["files"]):
                 goal.rename(self._path)  # nothing was moved yet: the old files stay
             raise
-        except BaseException:  # Ctrl-C: what is committed is completed
+        except BaseException:  # Ctrl-C: complete a commit that has begun
             if self._lock is not None and is_file_at(self._lock, goal / LOCK_FILE):
                 _finish(self._place)
             raise
 
 
 def _make_lock(path: Path) -> int | None:
-    """The descriptor of a new file that is locked by us; None where there are no locks."""
+    """Create and lock a file, and return its descriptor; None if there are no file locks."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _no_follow(), 0o600)
-    locked = try_lock(lock)
-    if locked is None:
+    is_locked = try_lock(lock)
+    if is_locked is None:
         os.close(lock)  # an open file would keep Windows from renaming its folder
         return None
-    if not locked or not is_file_at(lock, path):
+    if not is_locked or not is_file_at(lock, path):
         os.close(lock)
         raise BlockingIOError(f"{path} is held by another run")
     return lock
 
 
 def remove_leftovers(place: Path) -> None:
-    """Remove the private folders of processes that were killed: those that nobody holds locked."""
+    """Remove the private folders of killed processes: those whose lock is free."""
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
             if PRIVATE_FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
@@ -357,7 +359,7 @@ def remove_leftovers(place: Path) -> None:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    if not _is_ours(folder):
+    if not _belongs_to_user(folder):
         return
     try:
         lock = os.open(folder / LOCK_FILE, os.O_RDWR | _no_follow())
@@ -372,7 +374,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _remove_private(folder: Path) -> None:
-    """Remove a private folder, the lock last: without it nobody would know that it is ours."""
+    """Remove a private folder, the lock file last: without it the folder is not recognised."""
     if folder.is_dir():
         shutil.rmtree(folder / CONTENT, ignore_errors=True)
         for name in (MERGED_FILE, LIST_FILE, PLAN_FILE, LOCK_FILE):
@@ -380,7 +382,7 @@ def _remove_private(folder: Path) -> None:
         folder.rmdir()
 
 
-def _is_ours(folder: Path) -> bool:
+def _belongs_to_user(folder: Path) -> bool:
     """Whether a folder belongs to the user of this process."""
     return not hasattr(os, "geteuid") or folder.lstat().st_uid == os.geteuid()
 
@@ -389,7 +391,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def complete_commit(folder: Path) -> bool:
-    """Move the files of a commit that a killed run did not complete; whether there was one."""
+    """Complete the commit of a killed run, and return whether there was one."""
     commit, deadline = folder / COMMIT_FOLDER, time.monotonic() + LOCK_TIMEOUT
     if not os.path.lexists(commit):
         return False
@@ -409,7 +411,7 @@ def complete_commit(folder: Path) -> bool:
 
 def _try_completion(folder: Path, commit: Path) -> bool:
     """Complete a commit, if it can be locked."""
-    if commit.is_symlink() or not _is_ours(commit):
+    if commit.is_symlink() or not _belongs_to_user(commit):
         return False
     try:
         lock = os.open(commit / LOCK_FILE, os.O_RDWR | _no_follow())
@@ -425,7 +427,7 @@ def _try_completion(folder: Path, commit: Path) -> bool:
 
 
 def _finish(folder: Path) -> None:
-    """Carry out the plan of a commit, and remove it; what is done already does no harm."""
+    """Carry out the plan of a commit, and remove its folder; steps done before are skipped."""
     commit = folder / COMMIT_FOLDER
     plan = _read_plan(commit)
     for name in plan["files"]:
@@ -440,22 +442,22 @@ def _finish(folder: Path) -> None:
             (commit / MERGED_FILE).replace(commit / LIST_FILE)
         (commit / LIST_FILE).replace(folder / LIST_FILE)
     sync_folder(folder)
-    done = folder / f".reclick-{token_hex(16)}"  # the name is free at once, for the next commit
+    leftover = folder / f".reclick-{token_hex(16)}"  # frees the name at once, for the next commit
     try:
-        commit.rename(done)
-        _remove_private(done)
-    except KeyboardInterrupt:  # what it cut short is done again
-        _remove_private(done)
+        commit.rename(leftover)
+        _remove_private(leftover)
+    except KeyboardInterrupt:  # remove the rest
+        _remove_private(leftover)
         raise
 
 
 def _read_plan(commit: Path) -> dict[str, Any]:
-    """The plan of a commit, checked: nothing is moved or removed by one that is damaged."""
+    """Read and check the plan of a commit; a damaged plan is an error, not carried out in part."""
     try:
         plan = json.loads(_read_private(commit / PLAN_FILE))
         files, removed = plan["files"], plan["removed"]
-        entries = all(isinstance(entry, dict) for entry in files.values())
-        if entries and isinstance(removed, list) and all(map(_is_plain_name, [*files, *removed])):
+        are_dicts = all(isinstance(entry, dict) for entry in files.values())
+        if are_dicts and isinstance(removed, list) and all(map(_is_plain_name, [*files, *removed])):
             return {"files": files, "removed": removed, "before": plan.get("before")}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
@@ -466,7 +468,7 @@ def _read_plan(commit: Path) -> dict[str, Any]:
 
 
 def _make_plan(place: Path, content: Path, names: Sequence[str]) -> dict[str, Any]:
-    """What a commit does: the files that it puts, those that it removes, and the list before it."""
+    """Make the plan of a commit: files to move and to remove, and the hash of the old list."""
     files, removed = {}, []
     for name in names:
         path = content / name
@@ -479,14 +481,14 @@ def _make_plan(place: Path, content: Path, names: Sequence[str]) -> dict[str, An
 
 
 def _merge_list(folder: Path, plan: dict[str, Any]) -> bytes:
-    """The list of a folder after a commit; files that are gone are left out."""
+    """Make the list of a folder after a commit, without files that no longer exist."""
     files = {**_read_list(folder), **plan["files"]}
-    there = {
+    entries = {
         name: entry
         for name, entry in files.items()
         if name in plan["files"] or (name not in plan["removed"] and os.path.lexists(folder / name))
     }
-    return (json.dumps({"files": there}, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps({"files": entries}, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _list_digest(folder: Path) -> str | None:
@@ -497,7 +499,7 @@ def _list_digest(folder: Path) -> str | None:
 
 
 def _rename_folder(source: Path, target: Path) -> bool:
-    """Rename a folder; False where the target is there."""
+    """Rename a folder; False if the target exists."""
     try:
         source.rename(target)
     except OSError as error:
@@ -515,7 +517,7 @@ def _is_plain_name(name: object) -> bool:
 
 
 def try_lock(file: int) -> bool | None:
-    """Lock an open file; False where another holds it, None where there are no locks."""
+    """Lock an open file; False if another process holds it, None if there are no file locks."""
     try:
         import fcntl
 
@@ -532,7 +534,7 @@ def try_lock(file: int) -> bool | None:
 
 
 def is_file_at(file: int, path: Path) -> bool:
-    """Whether an open file is what stands at a path."""
+    """Whether an open file is the one at a path."""
     try:
         return os.path.samestat(os.fstat(file), path.lstat())
     except FileNotFoundError:
@@ -540,7 +542,7 @@ def is_file_at(file: int, path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system can do that."""
+    """Wait until the entries of a folder are on disk, if the system supports that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -568,7 +570,7 @@ def _digest(path: Path) -> str:
 
 @lru_cache(maxsize=1024)
 def _digest_once(path: Path, inode: int, modified: int) -> str:
-    """The hash of a file, which a run asks for several times."""
+    """Return the hash of a file; cached, as a run needs it several times."""
     return _digest(path)
 
 

@@ -24,7 +24,7 @@ from reclick.runtime.arguments import check_arguments
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 THREADS_VARIABLE = "RECLICK_THREADS"
-# Items that prefetch holds: their times vary, and neither side should wait for the other.
+# Items that prefetch holds: as their times vary, with fewer one side would wait for the other.
 PREFETCHED_ITEMS = 3
 END = object()
 
@@ -36,7 +36,7 @@ _worker = threading.local()  # .active: this thread belongs to a pool
 
 
 def thread_limit(threads: int | None = None) -> int:
-    """How many threads may work at once: `threads` where it is given, else the limit.
+    """Return how many threads may work at once: `threads` if it is given, else the limit.
 
     Inside a worker of `parallel_map` it is 1, so nested maps start no more threads.
 
@@ -48,9 +48,9 @@ def thread_limit(threads: int | None = None) -> int:
         return 1
     if threads is not None:
         return _check_threads("threads", threads)
-    chosen = _limit.get()
-    if chosen is not None:
-        return chosen
+    limit = _limit.get()
+    if limit is not None:
+        return limit
     variable = os.environ.get(THREADS_VARIABLE, "").strip()
     return _check_threads(THREADS_VARIABLE, variable) if variable else _available_processors()
 
@@ -91,9 +91,9 @@ def parallel_map(
 ) -> Iterator[Result]:
     """Yield function(item) in the order of the items.
 
-    At most `threads` items (default: the limit) are worked on at once, and as many are waiting to
-    be yielded, so memory is bounded and items may come from a generator. An error is raised at its
-    place.
+    At most `threads` items (default: the limit) are processed at once, and as many results wait to
+    be yielded, so memory is bounded and items may come from a generator. An error is raised in
+    place of its result.
 
     >>> list(parallel_map(abs, [-3, 2, -1]))
     [3, 2, 1]
@@ -102,24 +102,24 @@ def parallel_map(
     if limit == 1 or (isinstance(items, list | tuple | range) and len(items) < 2):
         yield from map(function, items)
         return
-    pool, waiting = _shared_pool(limit), deque[Future[Result]]()
+    pool, futures = _shared_pool(limit), deque[Future[Result]]()
     try:
         for item in items:
-            if len(waiting) == 2 * limit:
-                yield waiting.popleft().result()
-            waiting.append(pool.submit(_run_in_worker, function, item))
-        while waiting:
-            yield waiting.popleft().result()
-    finally:  # nothing goes on after an error, or when the caller stops
-        for future in waiting:
+            if len(futures) == 2 * limit:
+                yield futures.popleft().result()
+            futures.append(pool.submit(_run_in_worker, function, item))
+        while futures:
+            yield futures.popleft().result()
+    finally:  # after an error, or if the caller stops, nothing keeps running
+        for future in futures:
             future.cancel()
-        for future in waiting:
+        for future in futures:
             if not future.cancelled():
                 future.exception()
 
 
 def run_parallel(*calls: Callable[[], Result], threads: int | None = None) -> list[Result]:
-    """The results of some calls, in their order.
+    """Call functions in parallel, and return their results in order.
 
     >>> run_parallel(lambda: 1, lambda: 2)
     [1, 2]
@@ -141,7 +141,7 @@ def _run_in_worker(function: Callable[[Item], Result], item: Item) -> Result:
 
 @cache
 def _shared_pool(threads: int) -> ThreadPoolExecutor:
-    """The pool of all maps with this limit: making one takes longer than a small EM iteration."""
+    """Return the pool of all maps with this limit: a new one takes longer than an EM iteration."""
     return ThreadPoolExecutor(threads, thread_name_prefix="reclick")
 
 
@@ -161,8 +161,8 @@ def prefetch(
 ) -> Iterator[Item]:
     """Yield the items in order while a background thread prepares the next ones.
 
-    Errors come through, and the thread ends when the consumer stops, however it stops. `on_stop`
-    is called then, to interrupt an item that takes long. With a limit of 1 there is no thread.
+    Errors are raised in the consumer, and the thread ends when the consumer stops for any reason.
+    `on_stop` is called then, to interrupt a slow item. With a limit of 1 there is no thread.
     """
     if thread_limit(threads) == 1:
         try:

@@ -1,9 +1,10 @@
-"""How large the rows of a Parquet file are, before any of them is decoded.
+"""Find out how large the rows of a Parquet file are, before decoding them.
 
-The footer and the headers of pages say how many bytes and values they hold. They are parsed here,
+The footer and the headers of pages have their numbers of bytes and values. They are parsed here,
 because a small file may hold rows of gigabytes (a page that compresses well, a long value in a
 dictionary, a list of a billion equal ads), and because Arrow ends the process on some damaged
-footers. Everything is checked against what is there: a lie costs a LogError, not memory.
+footers. All numbers are checked against the file: a wrong number raises a LogError before it costs
+memory.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from reclick.runtime.jit import kernel, subkernel
 
 Bytes = npt.NDArray[np.uint8]
 Int64 = npt.NDArray[np.int64]
-MOST_ROWS = 250_000  # of a batch: fresh memory costs more than it takes to fill it
+MOST_ROWS = 250_000  # of a batch: allocating memory takes longer than filling it
 MAX_PAGE_BYTES = 64 << 20  # unpacked, of the largest pages of all columns that are read together
-MAX_BATCH_BYTES = 192 << 20  # of a batch, whatever its rows hold; what is copied counts thrice
-MAX_GROUP_BYTES = 640 << 20  # of a row group whose pages are not looked into
-COPIES = 3  # of what is written in pages: unpacked, decoded and coded
+MAX_BATCH_BYTES = 192 << 20  # of a batch with any content; copied bytes count COPIES times
+MAX_GROUP_BYTES = 640 << 20  # of a row group whose pages are not examined
+COPIES = 3  # of the text in pages: unpacked, decoded and coded
 FEWEST_BYTES = 4  # of a value, decoded
-VALUE_BYTES = 12  # of a value besides its text: its place in lists, its offset or its code
+VALUE_BYTES = 12  # of a value besides its text: its offset or code, and its place in lists
 MAX_DEPTH = 32  # of structs in a footer; real ones have about ten
 MAGIC, FOOTER_END = b"PAR1", 8
 HEADER_BYTES = 256  # of a page; with long statistics it has more
@@ -44,12 +45,12 @@ CODECS = {0: None, 1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4", 6: "zstd", 7: 
 
 
 class Leaf(NamedTuple):
-    """A column of values: those of a list or a struct have a path of several names."""
+    """A column of values; in a list or a struct its path has several names."""
 
     path: tuple[str, ...]
     kind: int  # physical type
     max_repetition: int  # lists around a value
-    max_definition: int  # of them and of what may be null
+    max_definition: int  # lists and optional fields around a value
 
 
 class Chunk(NamedTuple):
@@ -64,14 +65,14 @@ class Chunk(NamedTuple):
 
 
 class RowGroup(NamedTuple):
-    """A row group, by the footer."""
+    """A row group, as the footer describes it."""
 
     num_rows: int
     chunks: list[Chunk]
 
 
 class ParquetPage(NamedTuple):
-    """A page of a chunk, by its header."""
+    """A page of a chunk, as its header describes it."""
 
     kind: int
     start: int  # of its bytes, after the header
@@ -80,14 +81,14 @@ class ParquetPage(NamedTuple):
     num_values: int
     encoding: int
     is_packed: bool
-    # of repetition and definition, where they come first and are not packed; else None
+    # of repetition and definition, if they come first and are not packed; else None
     level_bytes: tuple[int, int] | None
     level_encoding: int
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetLayout:
-    """The row groups of a file, and where their pages lie."""
+    """The row groups of a file, and where their pages are."""
 
     path: Location
     where: str
@@ -95,7 +96,7 @@ class ParquetLayout:
     groups: list[RowGroup]
 
     def row_bytes(self, columns: Sequence[str]) -> float:
-        """The bytes of a row, on average, in the row group where it is largest."""
+        """Return the average bytes of a row in the row group with the largest rows."""
         sizes = [
             sum(chunk.unpacked_bytes for chunk in group.chunks if chunk.leaf.path[0] in columns)
             / max(group.num_rows, 1)
@@ -104,9 +105,9 @@ class ParquetLayout:
         return max(sizes, default=0.0)
 
     def decoded_bytes(self) -> tuple[int, int, list[str]]:
-        """The memory of all values at least, and at most, and the texts that may take so much.
+        """Return lower and upper bounds of the memory of all values, and the columns of text.
 
-        A text that is written once may stand in any number of rows.
+        The bounds differ because a text that is stored once may be in any number of rows.
         """
         least = most = 0
         texts: dict[str, None] = {}
@@ -119,7 +120,7 @@ class ParquetLayout:
         return least, most, list(texts)
 
     def num_values(self, starts: str | tuple[str, ...]) -> dict[str, int]:
-        """The values of the leaves whose path starts like this, in any case."""
+        """Count the values of the leaves whose path starts like this, ignoring case."""
         total: dict[str, int] = {}
         for chunk in (chunk for group in self.groups for chunk in group.chunks):
             path = ".".join(chunk.leaf.path)
@@ -133,7 +134,7 @@ class ParquetLayout:
         coded: Sequence[str] = (),
         groups: Sequence[int] | None = None,
     ) -> Iterator[tuple[list[int], int]]:
-        """Consecutive row groups, and how many rows of them fit in a batch at most.
+        """Yield consecutive row groups, and the maximum number of their rows in a batch.
 
         `columns` are top columns or paths of leaves, `coded` the leaves that are read as codes.
         """
@@ -142,22 +143,22 @@ class ParquetLayout:
         if isinstance(as_path(self.path), RemotePath):
             yield numbers, MOST_ROWS
             return
-        together: list[int] = []  # small groups are read together
+        read_together: list[int] = []  # small groups are read together
         room, most = MAX_BATCH_BYTES, MOST_ROWS
         with _map_file(self.path) as data:
             for number in numbers:
                 rows, size = self._limit_group(self.groups[number], data, columns, coded)
-                if together and size > room:
-                    yield together, most
-                    together, room, most = [], MAX_BATCH_BYTES, MOST_ROWS
-                together, room, most = [*together, number], room - size, min(most, rows)
-        if together:
-            yield together, most
+                if read_together and size > room:
+                    yield read_together, most
+                    read_together, room, most = [], MAX_BATCH_BYTES, MOST_ROWS
+                read_together, room, most = [*read_together, number], room - size, min(most, rows)
+        if read_together:
+            yield read_together, most
 
     def _limit_group(
         self, group: RowGroup, data: mmap.mmap, columns: Sequence[str], coded: Sequence[str]
     ) -> tuple[int, int]:
-        """The rows of a group that may be in one batch, and the bytes of all its rows, at most."""
+        """Return how many rows of a group may be in one batch, and the bytes of all, at most."""
         chunks = [
             _ChunkSize(chunk, data, self.where, ".".join(chunk.leaf.path) in coded)
             for chunk in group.chunks
@@ -203,7 +204,7 @@ def read_layout(path: Location, where: str) -> ParquetLayout:
 
 
 def damaged_parquet_error(where: str, error: object) -> LogError:
-    """The error for a file that cannot be read as Parquet."""
+    """Make the error for a file that cannot be read as Parquet."""
     return LogError(
         f"{where} cannot be read as Parquet: it is cut short, damaged or not Parquet ({error}). "
         "Write or copy it again."
@@ -248,19 +249,19 @@ def _explain_damage(where: str) -> Iterator[None]:
 
 
 def _list_leaves(schema: list[dict[int, Any]]) -> list[Leaf]:
-    """The leaves of a schema, which is a tree written from the root on."""
+    """Return the leaves of a schema, which is a tree in depth-first order."""
     leaves = []
-    waiting: list[tuple[tuple[str, ...], int, int, int]] = []  # path, levels, children to come
+    parents: list[tuple[tuple[str, ...], int, int, int]] = []  # path, levels, children to come
     for number, element in enumerate(schema):
-        path, repetition, definition, left = waiting.pop() if waiting else ((), 0, 0, 0)
-        if left > 1:
-            waiting.append((path, repetition, definition, left - 1))
+        path, repetition, definition, n_children = parents.pop() if parents else ((), 0, 0, 0)
+        if n_children > 1:
+            parents.append((path, repetition, definition, n_children - 1))
         if number:
             path = (*path, element[4].decode(errors="replace"))
             repetition += element.get(3) == REPEATED
             definition += element.get(3, 0) != REQUIRED
         if element.get(5, 0) > 0:
-            waiting.append((path, repetition, definition, element[5]))
+            parents.append((path, repetition, definition, element[5]))
         else:
             leaves.append(Leaf(path, element.get(1, BYTE_ARRAY), repetition, definition))
     return leaves
@@ -280,7 +281,7 @@ def _read_group(group: dict[int, Any], leaves: list[Leaf], size: int) -> RowGrou
 
 
 class _ThriftReader:
-    """Structs in the compact protocol of Thrift, as {number of a field: value}."""
+    """Reads structs in the compact protocol of Thrift, as {field number: value}."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at
@@ -353,7 +354,7 @@ class _ThriftReader:
 
 
 class _ChunkSize:
-    """How large the values of a chunk are, by its pages."""
+    """The size of the values of a chunk, from its pages."""
 
     def __init__(self, chunk: Chunk, data: mmap.mmap, where: str, coded: bool) -> None:
         self.chunk, self._data, self._where = chunk, data, where
@@ -362,7 +363,7 @@ class _ChunkSize:
             pages = list(_list_pages(chunk, data))
         self._dictionaries = [page for page in pages if page.kind == DICTIONARY_PAGE]
         self._pages = [page for page in pages if page.kind != DICTIONARY_PAGE]
-        # Codes and numbers are unpacked once; text that is written in pages is copied.
+        # Codes and numbers are only unpacked; text in pages is copied again.
         is_copied = chunk.leaf.kind == BYTE_ARRAY and any(
             page.encoding not in DICTIONARIES for page in self._pages
         )
@@ -371,26 +372,26 @@ class _ChunkSize:
         self.largest_page = max((page.unpacked_bytes for page in pages), default=0)
 
     def total_bytes(self) -> int:
-        """The memory of all values, at most."""
-        values, written = self.num_values, sum(page.unpacked_bytes for page in self._pages)
+        """Return an upper bound of the memory of all values."""
+        values, size = self.num_values, sum(page.unpacked_bytes for page in self._pages)
         text = 0
-        if self._has_text and values * VALUE_BYTES + self._copies * written <= MAX_BATCH_BYTES:
+        if self._has_text and values * VALUE_BYTES + self._copies * size <= MAX_BATCH_BYTES:
             text = values * self._expanded_bytes(MAX_BATCH_BYTES // (COPIES * max(values, 1)))
-        return values * VALUE_BYTES + self._copies * written + COPIES * text
+        return values * VALUE_BYTES + self._copies * size + COPIES * text
 
     def decoded_bytes(self) -> tuple[int, int]:
-        """The memory of all values once they are decoded, at least and at most."""
+        """Return lower and upper bounds of the memory of all values after decoding."""
         values = self.num_values
         least = values * FEWEST_BYTES
         return least, least + (values * self._longest_text if self._has_text else 0)
 
     def batch_bytes(self, rows: int) -> int:
-        """The memory of this many rows, at most."""
+        """Return an upper bound of the memory of this many rows."""
         records = self._records
         text = self._expanded_bytes(0) if self._has_text else 0
         values = rows * records.longest
-        written = records.sum_bytes(rows)
-        return values * (VALUE_BYTES + COPIES * text) + self._copies * written
+        size = records.sum_bytes(rows)
+        return values * (VALUE_BYTES + COPIES * text) + self._copies * size
 
     @cached_property
     def _records(self) -> _Records:
@@ -407,12 +408,12 @@ class _ChunkSize:
         width = self.chunk.leaf.max_repetition.bit_length()
         levels = self._unpack(page).repetition
         if page.level_encoding != RLE or width > 8:
-            state[1] += page.num_values  # an old encoding: perhaps all one row
+            state[1] += page.num_values  # an old encoding: it might all be one row
             return 0
         return int(count_records(levels, width, page.num_values, state))
 
     def _expanded_bytes(self, enough: int) -> int:
-        """The longest text that is written once and may be used often; roughly, if `enough`."""
+        """Return the longest text that is stored once and may be repeated; roughly if `enough`."""
         pages = [*self._dictionaries, *(p for p in self._pages if p.encoding == DELTA_BYTE_ARRAY)]
         rough = max((page.unpacked_bytes for page in pages), default=0)
         return rough if rough <= enough else self._longest_text
@@ -420,15 +421,15 @@ class _ChunkSize:
     @cached_property
     def _longest_text(self) -> int:
         with _explain_damage(self._where):
-            in_dictionary = [
+            dictionary_lengths = [
                 longest_plain(self._unpack(page).values) for page in self._dictionaries
             ]
             delta = [page for page in self._pages if page.encoding == DELTA_BYTE_ARRAY]
-            in_pages = [longest_delta(self._unpack(page).values) for page in delta]
-        return max([*in_dictionary, *in_pages], default=0)
+            page_lengths = [longest_delta(self._unpack(page).values) for page in delta]
+        return max([*dictionary_lengths, *page_lengths], default=0)
 
     def _unpack(self, page: ParquetPage) -> _Unpacked:
-        """The parts of a page."""
+        """Decompress a page and separate its parts."""
         content = self._data[page.start : page.end]
         first = page.level_bytes[0] + page.level_bytes[1] if page.level_bytes else 0
         levels, content = content[:first], content[first:]
@@ -462,14 +463,14 @@ def _split_levels(content: bytes) -> tuple[bytes, bytes]:
 
 
 class _Records(NamedTuple):
-    """The rows of a chunk: the values of the longest, and rows and bytes of each page."""
+    """The rows of a chunk: the values of the longest row, and rows and bytes per page."""
 
     longest: int
     rows: Int64
     sizes: Int64
 
     def sum_bytes(self, rows: int) -> int:
-        """The bytes of the pages that this many consecutive rows touch, at most."""
+        """Return the maximum bytes of the pages that this many consecutive rows are in."""
         starts = np.cumsum(self.rows) - self.rows
         bytes_before = np.concatenate([[0], np.cumsum(self.sizes)])
         last = np.searchsorted(starts, starts + self.rows + rows - 2, side="right")
@@ -477,8 +478,8 @@ class _Records(NamedTuple):
 
 
 def _list_pages(chunk: Chunk, data: mmap.mmap) -> Iterator[ParquetPage]:
-    at, left = chunk.start, chunk.num_values
-    while left > 0 and at < chunk.end:
+    at, n_remaining = chunk.start, chunk.num_values
+    while n_remaining > 0 and at < chunk.end:
         window = HEADER_BYTES
         while True:
             reader = _ThriftReader(data[at : min(at + window, chunk.end)])
@@ -492,7 +493,7 @@ def _list_pages(chunk: Chunk, data: mmap.mmap) -> Iterator[ParquetPage]:
         page = _read_page(header, at + reader.at, chunk)
         if page is not None:
             yield page
-            left -= 0 if page.kind == DICTIONARY_PAGE else page.num_values
+            n_remaining -= 0 if page.kind == DICTIONARY_PAGE else page.num_values
         at += reader.at + header[3]
 
 
@@ -529,7 +530,7 @@ def _size(about: dict[int, Any]) -> int:
 
 @subkernel
 def read_number(values: Bytes, at: int) -> Any:
-    """A number of bytes of seven bits, and where it ends."""
+    """Read a number in bytes of seven bits; also return where it ends."""
     number, shift = np.int64(0), 0
     while at < len(values) and shift < 63:
         byte = np.int64(values[at])
@@ -543,7 +544,7 @@ def read_number(values: Bytes, at: int) -> Any:
 
 @subkernel
 def read_bits(values: Bytes, first: int, width: int) -> Any:
-    """A number of some bits, from a bit on."""
+    """Read a number of `width` bits, which begins at the bit `first`."""
     number = np.int64(0)
     for bit in range(min(width, 62)):
         place = first + bit
@@ -554,37 +555,37 @@ def read_bits(values: Bytes, first: int, width: int) -> Any:
 
 @kernel
 def count_records(levels: Bytes, width: int, num_values: int, state: Int64) -> Any:
-    """Count the records that begin in a page: the levels of 0, in runs or packed in bits.
+    """Count the records that begin in a page: the levels that are 0, in runs or packed in bits.
 
-    `state` holds the longest record so far, and the values of the one that is not complete.
+    `state` holds the length of the longest record so far, and of the record that is not complete.
     """
-    at, left, begun = 0, num_values, 0
-    while left > 0 and at < len(levels):
+    at, n_remaining, n_records = 0, num_values, 0
+    while n_remaining > 0 and at < len(levels):
         header, at = read_number(levels, at)
         size = header >> 1
         if size == 0:
             break
         if header & 1:
             if width == 1:
-                begun += add_bits(levels, at, min(size * 8, left), state)
+                n_records += add_bits(levels, at, min(size * 8, n_remaining), state)
             else:
-                for index in range(min(size * 8, left)):
+                for index in range(min(size * 8, n_remaining)):
                     level = read_bits(levels, at * 8 + index * width, width)
-                    begun += add_levels(level, 1, state)
+                    n_records += add_levels(level, 1, state)
             at += size * width
-            left -= size * 8
+            n_remaining -= size * 8
         else:
             level = read_bits(levels, at * 8, width)
-            begun += add_levels(level, min(size, left), state)
+            n_records += add_levels(level, min(size, n_remaining), state)
             at += 1
-            left -= size
-    state[1] += max(left, 0)  # levels that are missing
-    return begun
+            n_remaining -= size
+    state[1] += max(n_remaining, 0)  # levels that are missing
+    return n_records
 
 
 @subkernel
 def add_levels(level: int, times: int, state: Int64) -> Any:
-    """Take some equal levels into account; return how many records begin there."""
+    """Add equal levels to the state; return how many records begin there."""
     if level:
         state[1] += times
         return 0
@@ -595,24 +596,24 @@ def add_levels(level: int, times: int, state: Int64) -> Any:
 
 @subkernel
 def add_bits(levels: Bytes, at: int, num_levels: int, state: Int64) -> Any:
-    """The same for levels of one bit, as those of plain lists: a byte at a time."""
-    longest, running = state[0], state[1]
-    begun: Any = 0
+    """Add levels of one bit, as those of plain lists, a byte at a time."""
+    longest, current = state[0], state[1]
+    n_records: Any = 0
     for first in range(0, num_levels, 8):
         place = at + (first >> 3)
         byte = np.int64(levels[place]) if place < len(levels) else np.int64(0)
         for bit in range(min(8, num_levels - first)):
             starts = 1 - ((byte >> bit) & 1)
-            longest = max(longest, running)
-            running = running * (1 - starts) + 1
-            begun += starts
-    state[0], state[1] = longest, running
-    return begun
+            longest = max(longest, current)
+            current = current * (1 - starts) + 1
+            n_records += starts
+    state[0], state[1] = longest, current
+    return n_records
 
 
 @kernel
 def longest_plain(values: Bytes) -> Any:
-    """The longest of values that are written with their length before them."""
+    """Return the length of the longest value; values are preceded by their lengths."""
     at, longest = 0, 0
     while at + 4 <= len(values):
         length: Any = np.int64(values[at]) | np.int64(values[at + 1]) << 8
@@ -624,35 +625,35 @@ def longest_plain(values: Bytes) -> Any:
 
 @kernel
 def longest_delta(values: Bytes) -> Any:
-    """The longest of values that share the start of the one before, at most."""
-    shared, at = largest_delta(values, 0)
-    own, _ = largest_delta(values, at)
-    return min(shared, len(values)) + min(own, len(values))
+    """Return an upper bound of the longest value; values share a prefix with the one before."""
+    prefix, at = largest_delta(values, 0)
+    suffix, _ = largest_delta(values, at)
+    return min(prefix, len(values)) + min(suffix, len(values))
 
 
 @subkernel
 def largest_delta(values: Bytes, at: int) -> Any:
-    """The largest of numbers that are written as packed differences, and where they end."""
+    """Return the largest of numbers that are packed as differences, and where they end."""
     block, at = read_number(values, at)
     parts, at = read_number(values, at)
-    left, at = read_number(values, at)
+    n_remaining, at = read_number(values, at)
     first, at = read_number(values, at)
     number = (first >> 1) ^ -(first & 1)
     largest = max(number, 0)
     if parts < 1 or block < parts or block > 1 << 20:
-        return len(values), at  # nonsense, which Arrow refuses
-    left -= 1
-    while left > 0 and at < len(values):
+        return len(values), at  # invalid: Arrow raises an error
+    n_remaining -= 1
+    while n_remaining > 0 and at < len(values):
         smallest, at = read_number(values, at)
         smallest = (smallest >> 1) ^ -(smallest & 1)
         widths, size = at, block // parts
         at += parts
         for part in range(parts):
-            if left > 0 and widths + part < len(values):
+            if n_remaining > 0 and widths + part < len(values):
                 width: Any = np.int64(values[widths + part])
-                for index in range(min(size, left)):
+                for index in range(min(size, n_remaining)):
                     number += smallest + read_bits(values, at * 8 + index * width, width)
                     largest = max(largest, number)
-                left -= size
+                n_remaining -= size
                 at += size * width // 8
     return largest, at

@@ -36,17 +36,17 @@ class IntervalCurve(NamedTuple):
 
 
 def plot_intervals(labels: Sequence[str], panels: Sequence[IntervalPanel]) -> Any:
-    """A panel per quantity: a dot and an interval for every label, the first on top."""
+    """Draw a panel per quantity: a dot and an interval per label, the first label on top."""
     height = TITLE_HEIGHT + ROW_HEIGHT * len(labels)
     figure, axes = _new_figure(len(panels), PANEL_WIDTH, height, share_y=True)
     position = np.arange(len(labels))
     for axis, panel in zip(axes, panels, strict=True):
-        known = np.isfinite(np.array(panel.values, np.float64))
-        values, low, high = (np.array(each, np.float64)[known] for each in panel[1:])
+        is_known = np.isfinite(np.array(panel.values, np.float64))
+        values, low, high = (np.array(column, np.float64)[is_known] for column in panel[1:])
         low, high = (np.where(np.isfinite(end), end, values) for end in (low, high))
         axis.errorbar(
             values,
-            position[known],
+            position[is_known],
             xerr=[values - low, high - values],
             fmt="o",
             capsize=3,
@@ -61,7 +61,7 @@ def plot_intervals(labels: Sequence[str], panels: Sequence[IntervalPanel]) -> An
 def plot_curves(
     curves: Mapping[str, IntervalCurve], *, title: str, x: str, y: str, diagonal: bool = False
 ) -> Any:
-    """Curves with their intervals in one panel, and the diagonal for comparison."""
+    """Draw curves with their intervals in one panel, and the diagonal for comparison."""
     figure, (axis,) = _new_figure(1, 6.0, 5.0)
     for name, curve in curves.items():
         (line,) = axis.plot(curve.x, curve.y, marker="o", markersize=3, label=name)
@@ -78,21 +78,21 @@ def plot_curves(
 
 
 def plot_transitions(shares: Float64) -> Any:
-    """Shares of next clicks [last click, position] as a matrix; row 0 is the start."""
+    """Draw shares of next clicks [last click, position] as a matrix; row 0 is the start."""
     n_rows, n_columns = shares.shape
     positions = [str(position) for position in range(1, n_columns + 1)]
     figure, (axis,) = _new_figure(1, 1.5 + 0.6 * n_columns, 1.2 + 0.45 * n_rows)
     axis.imshow(shares, cmap="Blues", vmin=0, vmax=max(float(shares.max(initial=0.0)), 1e-9))
     for row in range(n_rows):
         for column in range(n_columns):
-            dark = shares[row, column] > 0.6 * shares.max()
+            is_dark = shares[row, column] > 0.6 * shares.max()
             axis.text(
                 column,
                 row,
                 f"{shares[row, column]:.0%}",
                 ha="center",
                 va="center",
-                color="white" if dark else "black",
+                color="white" if is_dark else "black",
                 fontsize=8,
             )
     axis.set_xticks(range(n_columns), positions)
@@ -104,7 +104,7 @@ def plot_transitions(shares: Float64) -> Any:
 
 
 def plot_bars(panels: Mapping[str, Mapping[str, float]]) -> Any:
-    """A panel of bars per mapping of labels to shares."""
+    """Draw a panel of bars per mapping of labels to shares."""
     figure, axes = _new_figure(len(panels), PANEL_WIDTH, 3.0)
     for axis, (title, shares) in zip(axes, panels.items(), strict=True):
         axis.bar(list(shares), [100 * share for share in shares.values()])
@@ -116,7 +116,7 @@ def plot_bars(panels: Mapping[str, Mapping[str, float]]) -> Any:
 def _new_figure(
     panels: int, width: float, height: float, *, share_y: bool = False
 ) -> tuple[Any, list[Any]]:
-    """A figure outside pyplot's list of open ones: it needs no closing."""
+    """Make a figure that pyplot does not keep in its list of open figures: it needs no closing."""
     figure_type = import_extra("matplotlib.figure", "reclick[plot]").Figure
     figure = figure_type(figsize=(width * panels, height), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False, sharey=share_y)

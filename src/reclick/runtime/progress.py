@@ -1,8 +1,8 @@
-"""How far a long job is: one protocol for the library, notebooks and the command line.
+"""Progress of long work: one protocol for the library, notebooks and the command line.
 
-Whatever works for long calls `report_progress(what, done, total)`. A public function opens
-`track_progress(progress, task)`, which decides who hears of it: the caller's own function, nobody,
-or, where the caller chose nothing, a display that appears after two seconds. It is a bar in a
+Long work calls `report_progress(what, done, total)`. A public function opens
+`track_progress(progress, task)`, which decides where reports go: to the caller's function, nowhere,
+or, if the caller passes nothing, to a display that appears after two seconds. It is a bar in a
 terminal or a notebook, and a line every eight seconds elsewhere. `RECLICK_PROGRESS=0` silences it.
 """
 
@@ -22,18 +22,18 @@ from reclick.errors import SettingError
 from reclick.runtime.notebook import render_progress
 from reclick.runtime.parallel import thread_limit
 
-Progress = Callable[[str, int, int | None], object]  # what is done, how far, of how much if known
-ProgressOption = Progress | bool | None  # None: a display; False: nothing; or the caller's own
+Progress = Callable[[str, int, int | None], object]  # what, number done, total if known
+ProgressOption = Progress | bool | None  # None: a display; False: nothing; or a function
 PROGRESS_VARIABLE = "RECLICK_PROGRESS"
 SILENT_VALUES = {"0", "no", "off", "false"}
-DISPLAY_DELAY = 2.0  # seconds of silence: most calls are over by then
-LINE_INTERVAL = 8.0  # seconds between lines where there is no terminal
+DISPLAY_DELAY = 2.0  # seconds before a display appears: most calls end earlier
+LINE_INTERVAL = 8.0  # seconds between lines if there is no terminal
 REFRESH_INTERVAL = 0.1  # seconds between two drawings of a bar
-NOTEBOOK_INTERVAL = 0.3  # … in a notebook, where each is a message to the browser
+NOTEBOOK_INTERVAL = 0.3  # … in a notebook, where each drawing is a message to the browser
 
 
 def ignore_progress(what: str, done: int, total: int | None) -> None:
-    """Do nothing with a report."""
+    """Ignore a report."""
 
 
 _listener: ContextVar[Progress | None] = ContextVar("progress_listener", default=None)
@@ -42,14 +42,14 @@ _compilations = itertools.count(1)
 
 
 def report_progress(what: str, done: int, total: int | None = None) -> None:
-    """Report how far something is to whoever tracks it; nothing happens where nobody does."""
+    """Report progress to the function that tracks it, if there is one."""
     listener = _listener.get()
     if listener is not None:
         listener(what, done, total)
 
 
 def report_compilation() -> None:
-    """Show that a kernel is being compiled, where there is a display: callers do not hear of it."""
+    """Show on a display, if there is one, that a kernel is compiled; callers get no report."""
     display, number = _display.get(), next(_compilations)
     if display is not None:
         display("Compiling kernels, once", number, None)
@@ -78,16 +78,16 @@ def progress_to(listener: Progress) -> Iterator[None]:
 def track_progress(progress: ProgressOption, task: str = "") -> Iterator[None]:
     """Send the reports of a public function to its caller's `progress`, named after the task.
 
-    Without one, an outer tracker goes on hearing them; where there is none, a display does.
+    If it is None, reports still go to an outer tracker, or else to a display.
 
     >>> with track_progress(lambda what, done, total: print(what, done, total), "Counting"):
     ...     report_progress("sessions", 5, 10)
     Counting: sessions 5 10
     """
-    given: object = progress
-    if not (given is None or isinstance(given, bool) or callable(given)):
+    value: object = progress
+    if not (value is None or isinstance(value, bool) or callable(value)):
         expected = "a function of (what, done, total), True or False"
-        raise SettingError("progress", given, expected, or_none=True)
+        raise SettingError("progress", value, expected, or_none=True)
     if progress is False:
         with progress_to(ignore_progress):
             yield
@@ -116,7 +116,7 @@ def rename_progress(name: str) -> Iterator[None]:
 
 @contextmanager
 def count_progress(name: str) -> Iterator[None]:
-    """Count the reports of a block as steps of one name; the last report is complete.
+    """Count the reports of a block as steps of one name; a last report marks the end.
 
     >>> with progress_to(lambda *report: print(report)), count_progress("Fitting"):
     ...     report_progress("trials", 1)
@@ -165,12 +165,12 @@ def show_progress(delay: float = 0.0) -> Iterator[Progress]:
 class _Display:
     """Reports as bars in a terminal or a notebook, and as lines elsewhere.
 
-    It starts no thread before it shows anything, and none at all with a thread limit of 1.
+    It starts no thread until it shows something, and none at all with a thread limit of 1.
     """
 
     def __init__(self, delay: float) -> None:
-        self._started = time.monotonic()
-        self._next = self._started + delay  # when the next drawing or line is due
+        self._start = time.monotonic()
+        self._next = self._start + delay  # when the next drawing or line is due
         self._lock = threading.Lock()
         self._show: _Bars | _NotebookBars | _Lines | None = None
 
@@ -180,7 +180,7 @@ class _Display:
             return
         with self._lock:
             if self._show is None:
-                self._show = _open_display(self._started)
+                self._show = _open_display(self._start)
             self._show.update(what, done, total, now)
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ class _Bars:
         )
 
         self._background = thread_limit() > 1
-        self._drawn = 0.0
+        self._drawing_time = 0.0
         self._tasks: dict[str, Any] = {}
         self._bars = Progress(
             SpinnerColumn(),
@@ -223,9 +223,9 @@ class _Bars:
         if what not in self._tasks:
             self._tasks[what] = self._bars.add_task(what, total=total)
         self._bars.update(self._tasks[what], completed=done, total=total)
-        if not self._background and now - self._drawn >= REFRESH_INTERVAL:
+        if not self._background and now - self._drawing_time >= REFRESH_INTERVAL:
             self._bars.refresh()
-            self._drawn = now
+            self._drawing_time = now
 
     def close(self) -> None:
         self._bars.stop()
@@ -238,14 +238,14 @@ class _NotebookBars:
         """`display` and `html` are those of IPython.display."""
         self._html = html
         self._output = display(html(""), display_id=True)
-        self._drawn = 0.0
+        self._drawing_time = 0.0
         self._tasks: dict[str, tuple[int, int | None]] = {}
 
     def update(self, what: str, done: int, total: int | None, now: float) -> None:
         self._tasks[what] = done, total
-        if now - self._drawn >= NOTEBOOK_INTERVAL:
+        if now - self._drawing_time >= NOTEBOOK_INTERVAL:
             self._output.update(self._html(render_progress(self._tasks)))
-            self._drawn = now
+            self._drawing_time = now
 
     def close(self) -> None:
         self._output.update(self._html(""))
@@ -254,12 +254,12 @@ class _NotebookBars:
 class _Lines:
     """A line every eight seconds, for logs of jobs.
 
-    A thread writes the last report again where no new one comes, unless the thread limit is 1.
+    A thread repeats the last report if no new one comes, unless the thread limit is 1.
     """
 
-    def __init__(self, started: float) -> None:
-        self._started = started
-        self._due = started + LINE_INTERVAL
+    def __init__(self, start: float) -> None:
+        self._start = start
+        self._due = start + LINE_INTERVAL
         self._last: tuple[str, int, int | None] = ("working", 0, None)
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -283,12 +283,12 @@ class _Lines:
                 return
             self._due = now + LINE_INTERVAL
             what, done, total = self._last
-            known = "" if total is None else f" of {total:,}"
-            sys.stderr.write(f"reclick: {what} {done:,}{known} ({now - self._started:.0f} s)\n")
+            extent = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+            sys.stderr.write(f"reclick: {what} {extent} ({now - self._start:.0f} s)\n")
             sys.stderr.flush()
 
 
-def _open_display(started: float) -> _Bars | _NotebookBars | _Lines:
+def _open_display(start: float) -> _Bars | _NotebookBars | _Lines:
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -298,4 +298,4 @@ def _open_display(started: float) -> _Bars | _NotebookBars | _Lines:
         return _NotebookBars(display, HTML)
     if console.is_terminal and sys.stderr.isatty():
         return _Bars(console)
-    return _Lines(started)
+    return _Lines(start)

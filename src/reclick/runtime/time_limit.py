@@ -1,6 +1,6 @@
-"""A limit of the time that work may take. Long work looks at it now and then, and stops by itself.
+"""A limit of the time that work may take. Long work checks it regularly, and stops by itself.
 
-A thread cannot be stopped from outside: a service that gave up a request would keep it busy.
+A thread cannot be stopped from outside: a request that has been given up would keep it busy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TimeLimitError(ReclickError):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Let the work of the block take this long: beyond it, `check_time` raises."""
+    """Limit the time of the block: after it, `check_time` raises an error."""
     token = _limit.set((time.monotonic() + seconds, seconds))
     try:
         yield
@@ -30,7 +30,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def check_time() -> None:
-    """Raise a TimeLimitError where the time is over; nothing happens where there is no limit.
+    """Raise a TimeLimitError if the time is over; do nothing if there is no limit.
 
     >>> with time_limit(0.0):
     ...     check_time()

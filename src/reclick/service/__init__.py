@@ -1,6 +1,6 @@
-"""A fitted model behind an address: an HTTP service and the ad lab, a page to try it in a browser.
+"""An HTTP service of fitted models, and the ad lab, a page to try them in a browser.
 
-`reclick serve MODEL` starts it; `create_app` is the same as an ASGI application.
+`reclick serve MODEL` starts the service; `create_app` returns it as an ASGI application.
 """
 
 from reclick.service.app import create_app

@@ -1,4 +1,4 @@
-"""From a request to an answer: functions of one hosted model, without any HTTP."""
+"""Functions that answer requests with a hosted model, independent of HTTP."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from reclick.text.word_rates import TextIndex
 PAGES = pa.schema(
     [("query", pa.string()), ("ads", pa.list_(pa.string())), ("clicks", pa.list_(pa.int64()))]
 )
-FIRST_PART = 160_000  # pages times ads squared that are predicted at first
-QUICK_PART = 0.1  # seconds; after a part that takes less, the next is larger
+FIRST_PART = 160_000  # pages × ads² of the first part
+QUICK_PART = 0.1  # seconds: after a faster part, the next part is larger
 CountPages = Callable[[str, int, int, int], None]
 Answer = TypeVar("Answer")
 
 
 class LimitError(UsageError):
-    """A request asks for more than one may ask for at once."""
+    """A request exceeds a limit of the service."""
 
 
 def check_pages(pages: int, longest: int, limits: ServiceLimits) -> None:
-    """Refuse too many pages, and pages that are too long."""
+    """Raise if there are too many pages, or if a page is too long."""
     if pages > limits.pages:
         raise LimitError(f"pages: got {pages:,}, at most {limits.pages:,} per request.")
     if longest > limits.ads:
@@ -57,19 +57,19 @@ def check_pages(pages: int, longest: int, limits: ServiceLimits) -> None:
 
 
 def check_batch(pages: pa.RecordBatch, limits: ServiceLimits) -> None:
-    """The same for a batch."""
+    """Raise if a batch has too many pages, or a page that is too long."""
     column = pages.column(find_columns(pages.schema.names, PAGE_COLUMNS, {}, "the batch")["ads"])
     lengths = pc.list_value_length(column) if is_list(column.type) else pa.array([0])
     check_pages(pages.num_rows, pc.max(lengths).as_py() or 0, limits)
 
 
 def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:
-    """The text of new ads as an ads table; None where there is none."""
+    """Return the text of new ads as an ads table; None if there is none."""
     if not text:
         return None
     if len(text) > limits.pages:
         raise LimitError(f"text: got {len(text):,} ads, at most {limits.pages:,} per request.")
-    rows = [each.model_dump() for each in text]
+    rows = [ad.model_dump() for ad in text]
     longest = max(sum(map(len, row.values())) for row in rows)
     if longest > limits.text_characters:
         raise LimitError(
@@ -79,9 +79,9 @@ def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:
 
 
 def to_batch(pages: list[PageBody]) -> pa.RecordBatch:
-    """Pages as an Arrow batch."""
+    """Convert pages to an Arrow batch."""
     columns = zip(_columns(pages), PAGES.types, strict=True)
-    return pa.RecordBatch.from_arrays([pa.array(*each) for each in columns], schema=PAGES)
+    return pa.RecordBatch.from_arrays([pa.array(*column) for column in columns], schema=PAGES)
 
 
 def _columns(pages: list[PageBody]) -> tuple[list[str], list[list[str]], list[list[int]]]:
@@ -92,7 +92,7 @@ def _columns(pages: list[PageBody]) -> tuple[list[str], list[list[str]], list[li
 def predict_batch(
     hosted: HostedModel, pages: pa.RecordBatch, top: int, count: CountPages
 ) -> pa.RecordBatch:
-    """The pages with all predictions beside them."""
+    """Add all predictions to pages."""
     predictor = _predictor(hosted, top)
     sessions = predictor.validate(pages)
     parts = list(_predict_parts(hosted, sessions, None, predictor.predict_chunk, count))
@@ -100,7 +100,7 @@ def predict_batch(
 
 
 def list_queries(pages: pa.RecordBatch, count: int) -> list[str]:
-    """The first queries of a batch, whatever its column of queries is called."""
+    """Return the first queries of a batch, under any name of the column."""
     names = find_columns(pages.schema.names, PAGE_COLUMNS, {}, "the batch")
     return [str(query) for query in pages.column(names["query"]).slice(0, count).to_pylist()]
 
@@ -108,7 +108,7 @@ def list_queries(pages: pa.RecordBatch, count: int) -> list[str]:
 def predict(
     hosted: HostedModel, request: PredictRequest, limits: ServiceLimits, count: CountPages
 ) -> dict[str, Any]:
-    """Click probabilities, next click, likeliest sequences and satisfaction of each page."""
+    """Predict clicks, next click, most likely sequences and satisfaction of each page."""
     pages = request.pages
     check_pages(len(pages), max(len(page.ads) for page in pages), limits)
     predictor = _predictor(hosted, request.top)
@@ -126,9 +126,9 @@ def predict(
 def predict_together(
     hosted: HostedModel, requests: list[PredictRequest], limits: ServiceLimits, count: CountPages
 ) -> list[dict[str, Any]] | None:
-    """The same for several requests without text and with the same `top`, by one call.
+    """Predict for several requests without text and with the same `top`, by one call.
 
-    None where a page is not plainly valid: then each has to be asked alone.
+    Return None if a page may be bad: then requests must be answered one by one.
     """
     pages = [page for request in requests for page in request.pages]
     predictor = _predictor(hosted, requests[0].top)
@@ -136,8 +136,8 @@ def predict_together(
     if sessions is None or max(len(request.pages) for request in requests) > limits.pages:
         return None
     parts = _predict_parts(hosted, sessions, None, predictor.predict_pages, count)
-    made = iter([page for part in parts for page in _page_predictions(part)])
-    return [{"pages": [next(made) for _ in request.pages]} for request in requests]
+    predictions = iter([page for part in parts for page in _page_predictions(part)])
+    return [{"pages": [next(predictions) for _ in request.pages]} for request in requests]
 
 
 def _predictor(hosted: HostedModel, top: int) -> Predictor:
@@ -151,41 +151,47 @@ def _predict_parts(
     predict: Callable[[SessionBatch, PageDistribution], Answer],
     count: CountPages,
 ) -> Iterator[Answer]:
-    """The predictions a part at a time: before each, the model looks whether there is time."""
+    """Yield predictions part by part; before each part, the model checks the time limit."""
     query, ad = hosted.model.find_known(sessions)
     count(hosted.name, len(sessions), int((~query).sum()), int((~ad).sum()))
     end, size = 0, _first_part(sessions)
     while end < len(sessions):
-        started = time.monotonic()
+        start_time = time.monotonic()
         start, end = end, min(end + size, len(sessions))
         part = sessions if end - start == len(sessions) else sessions.slice(start, end)
         yield from hosted.model.map_batch(part, predict, text=text, threads=1)
-        if time.monotonic() - started < QUICK_PART:
+        if time.monotonic() - start_time < QUICK_PART:
             size *= 4
 
 
 def _first_part(sessions: SessionBatch) -> int:
-    """How many pages are predicted first: fewer of long pages, which take longer."""
+    """Return the number of pages in the first part: fewer if the pages are long."""
     longest = int((sessions.page[1:] - sessions.page[:-1]).max())
     return max(FEW_ROWS, FIRST_PART // (longest * longest))
 
 
-def _page_predictions(made: Predictions) -> Iterator[dict[str, Any]]:
-    """The predictions of each page as plain values."""
+def _page_predictions(predictions: Predictions) -> Iterator[dict[str, Any]]:
+    """Yield the predictions of each page as plain values."""
     starts, clicks, following = (
-        np.asarray(each).tolist() for each in (made.starts, made.click_prob, made.next_click_prob)
+        np.asarray(column).tolist()
+        for column in (predictions.starts, predictions.click_prob, predictions.next_click_prob)
     )
-    expected, end = (np.asarray(each).tolist() for each in (made.expected_clicks, made.end_prob))
-    pages, satisfied = len(expected), made.satisfaction_prob
-    satisfaction = [None] * pages if satisfied is None else np.asarray(satisfied).tolist()
-    best = made.sequences
+    expected, end = (
+        np.asarray(column).tolist()
+        for column in (predictions.expected_clicks, predictions.end_prob)
+    )
+    pages, satisfaction_prob = len(expected), predictions.satisfaction_prob
+    satisfaction = (
+        [None] * pages if satisfaction_prob is None else np.asarray(satisfaction_prob).tolist()
+    )
+    best = predictions.sequences
     sequences = [[]] * pages if best is None else list(map(_rank, *(x.tolist() for x in best)))
     for page in range(pages):
-        own = slice(starts[page], starts[page + 1])
+        rows = slice(starts[page], starts[page + 1])
         yield {
-            "click_prob": clicks[own],
+            "click_prob": clicks[rows],
             "expected_clicks": expected[page],
-            "next_click_prob": following[own],
+            "next_click_prob": following[rows],
             "end_prob": end[page],
             "sequences": sequences[page],
             "satisfaction_prob": satisfaction[page],
@@ -195,7 +201,7 @@ def _page_predictions(made: Predictions) -> Iterator[dict[str, Any]]:
 def _rank(
     sequences: list[list[int]], lengths: list[int], probabilities: list[float]
 ) -> list[dict[str, Any]]:
-    """The likeliest sequences of a page; a length of −1 is none."""
+    """Return the most likely sequences of a page; a length of −1 means none."""
     return [
         {"clicks": clicks[:length], "probability": probability}
         for clicks, length, probability in zip(sequences, lengths, probabilities, strict=True)
@@ -206,7 +212,7 @@ def _rank(
 def relevance(
     hosted: HostedModel, request: RelevanceRequest, limits: ServiceLimits, _: CountPages
 ) -> dict[str, Any]:
-    """Attractiveness, satisfaction and relevance with intervals."""
+    """Estimate attractiveness, satisfaction and relevance, with intervals."""
     if (request.query is None) == (not request.pairs):
         raise UsageError("Give either pairs, or a query for all its ads.")
     if len(request.pairs) > limits.pages:
@@ -214,7 +220,7 @@ def relevance(
             f"pairs: got {len(request.pairs):,}, at most {limits.pages:,} per request."
         )
     if request.query is None:
-        pairs = [(each.query, each.ad) for each in request.pairs]
+        pairs = [(pair.query, pair.ad) for pair in request.pairs]
     else:
         ads = known_ads(hosted, request.query, limits.pages)
         pairs = [(request.query, ad) for ad in ads]
@@ -232,7 +238,7 @@ def relevance(
 
 
 def _words_of(hosted: HostedModel, ads: pa.Array) -> list[str | None]:
-    """The words of each ad as the model keeps them; None where it has no text of it."""
+    """Return the words of each ad in the model; None if it has no text of the ad."""
     index = hosted.model._index_text(None)
     if index is None:
         return [None] * len(ads)
@@ -240,7 +246,7 @@ def _words_of(hosted: HostedModel, ads: pa.Array) -> list[str | None]:
 
 
 def known_ads(hosted: HostedModel, query: str, most: int | None = None) -> list[str]:
-    """The ads that were shown for a query, at most so many, those with most impressions first."""
+    """Return the ads shown for a query, at most `most`, those with most impressions first."""
     model = hosted.model._gather_queries(pa.array([query]))
     counts, code = model.training_counts, model._pairs.query_code(query)
     if code < 0:
@@ -253,19 +259,21 @@ def known_ads(hosted: HostedModel, query: str, most: int | None = None) -> list[
 def explain(
     hosted: HostedModel, request: ExplainRequest, limits: ServiceLimits, _: CountPages
 ) -> dict[str, Any]:
-    """The evidence, the prior and the words behind an attractiveness."""
-    found = hosted.model.explain(request.query, request.ad, text=check_text(request.text, limits))
+    """Explain an attractiveness by its evidence, its prior and the words of the ad."""
+    explanation = hosted.model.explain(
+        request.query, request.ad, text=check_text(request.text, limits)
+    )
     return {
-        **{name: getattr(found, name) for name in found.__dataclass_fields__},
-        "levels": [level._asdict() for level in found.levels],
-        "words": [word._asdict() for word in found.words],
+        **{name: getattr(explanation, name) for name in explanation.__dataclass_fields__},
+        "levels": [level._asdict() for level in explanation.levels],
+        "words": [word._asdict() for word in explanation.words],
     }
 
 
 def rank(
     hosted: HostedModel, request: RankRequest, limits: ServiceLimits, _: CountPages
 ) -> dict[str, Any]:
-    """The best page of some candidates."""
+    """Find the best page of some candidates."""
     _check_candidates(len(request.ads), limits)
     objective: Any = request.objective
     if request.objective == "value":
@@ -292,7 +300,7 @@ def rank(
 def auction(
     hosted: HostedModel, request: AuctionRequest, limits: ServiceLimits, _: CountPages
 ) -> dict[str, Any]:
-    """The page and the prices that follow from bids."""
+    """Run an auction: the page and the prices for some bids."""
     _check_candidates(len(request.bids), limits)
     result = run_auction(
         hosted.model,
@@ -323,7 +331,7 @@ def auction(
                 "because": reason.because,
                 "at_reserve": reason.reserve,
                 "satisfaction": reason.satisfaction,
-                "displaced": [each._asdict() for each in reason.displaced],
+                "displaced": [loss._asdict() for loss in reason.displaced],
             }
             for ad, price, clicks, reason in slots
         ],
@@ -343,17 +351,20 @@ def _check_candidates(candidates: int, limits: ServiceLimits) -> None:
 def compare(
     hosted: HostedModel, request: CompareRequest, limits: ServiceLimits, _: CountPages
 ) -> dict[str, Any]:
-    """What a new ranking would bring against the old."""
+    """Compare a new ranking with the old one."""
     for pages in (request.old, request.new):
         check_pages(len(pages), max(len(page.ads) for page in pages), limits)
-    found = compare_rankings(
+    comparison = compare_rankings(
         hosted.model,
         pa.Table.from_batches([to_batch(request.old)]),
         pa.Table.from_batches([to_batch(request.new)]),
         text=check_text(request.text, limits),
         level=request.level,
     )
-    estimates = {"expected clicks": found.clicks, "satisfied sessions": found.satisfaction}
+    estimates = {
+        "expected clicks": comparison.clicks,
+        "satisfied sessions": comparison.satisfaction,
+    }
     return {
         "comparisons": [
             {
@@ -367,14 +378,14 @@ def compare(
             for quantity, estimate in estimates.items()
             if estimate is not None
         ],
-        "covers": found.covers,
+        "covers": comparison.covers,
     }
 
 
 def monitor_day(
     hosted: HostedModel, request: MonitorRequest, limits: ServiceLimits, count: CountPages
 ) -> dict[str, Any]:
-    """How well a day's clicks agree with the model."""
+    """Compare the clicks of a day with the model."""
     check_pages(len(request.pages), max(len(page.ads) for page in request.pages), limits)
     day = read_sessions(
         pa.Table.from_batches([to_batch(request.pages)]),

@@ -1,4 +1,4 @@
-"""The HTTP service: routes, content types and errors. `answers` has what it answers."""
+"""The HTTP service: routes, content types and errors. Answers are made in `answers`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ events = logging.getLogger("reclick.service")
 
 
 class JsonRoute(NamedTuple):
-    """A path, what it takes and answers, and the function between the two."""
+    """A path, the types of its request and its answer, and the function that answers."""
 
     path: str
     request: type[schemas.ModelRequest]
@@ -109,11 +109,11 @@ def create_app(
     cors_origins: frozenset[str] = frozenset(),
     log_queries: bool = False,
 ) -> Protection:
-    """The service over folders of models, the first of which is the default, as an ASGI app.
+    """Make an ASGI app that serves folders of models, the first of which is the default.
 
-    Without a `token` it answers only under a loopback name, so that no page of another site can
-    reach it through a browser. `allowed_hosts` are other names; an empty set allows any. With
-    `log_queries`, log lines have the queries of the requests.
+    Without a `token` it answers only requests to a loopback name, so that no page of another site
+    can reach it through a browser. `allowed_hosts` replaces these names; an empty set allows any
+    name. With `log_queries`, log lines contain the queries of the requests.
     """
     service = Service(ModelHost(models), limits or ServiceLimits(), reload_seconds)
     service.log_queries = log_queries
@@ -130,7 +130,7 @@ def create_app(
 
 
 class Service:
-    """The routes over some models."""
+    """The routes of the service."""
 
     def __init__(self, host: ModelHost, limits: ServiceLimits, reload_seconds: float) -> None:
         self.host = host
@@ -170,14 +170,14 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _run(self, _: FastAPI) -> AsyncIterator[None]:
-        """Load the models in a thread: the service is alive at once, and ready when they are in."""
+        """Load the models in a thread: the service is alive at once, and ready after loading."""
         self.host.on_change = _log_change
-        loading = asyncio.create_task(anyio.to_thread.run_sync(self._load))
+        loading_task = asyncio.create_task(anyio.to_thread.run_sync(self._load))
         try:
             yield
         finally:
             self.host.stop()
-            loading.cancel()
+            loading_task.cancel()
 
     def _load(self) -> None:
         for folder in self.host.folders.values():
@@ -193,8 +193,8 @@ class Service:
             content: dict[str, Any] = {JSON: {"schema": _reference(route.request)}}
             answer: dict[str, Any] = {JSON: {"schema": _reference(route.answer)}}
             if route.path == "/v1/predict":
-                for each in (content, answer):
-                    each[ARROW_STREAM] = {"schema": {"type": "string", "format": "binary"}}
+                for body_types in (content, answer):
+                    body_types[ARROW_STREAM] = {"schema": {"type": "string", "format": "binary"}}
             self.api.add_api_route(
                 route.path,
                 partial(self._answer, route),
@@ -242,7 +242,7 @@ class Service:
         return _json({"model": hosted.name, "version": hosted.version, **content})
 
     async def _predict_arrow(self, request: Request, body: bytes) -> Response:
-        """Answer a stream of pages with a stream: options are parameters of the address."""
+        """Answer a stream of pages with a stream; options are parameters of the URL."""
         parameters = request.query_params
         hosted = self._find_model(parameters.get("model"))
         top = parameters.get("top", "3")
@@ -259,20 +259,20 @@ class Service:
         content, answer = await self._run_in_thread(predict)
         queries = partial(answers.list_queries, answer, LOGGED_QUERIES)
         self._note(request, hosted, answer.num_rows, queries)
-        named = {"x-reclick-model": hosted.name, "x-reclick-version": hosted.version}
-        return Response(content, media_type=ARROW_STREAM, headers=named)
+        headers = {"x-reclick-model": hosted.name, "x-reclick-version": hosted.version}
+        return Response(content, media_type=ARROW_STREAM, headers=headers)
 
     def _note(
         self, request: Request, hosted: HostedModel, pages: int, queries: Callable[[], list[str]]
     ) -> None:
-        """What the log line of this request says besides; its queries only where that was asked."""
-        noted: dict[str, Any] = {"model": hosted.name, "version": hosted.version, "pages": pages}
+        """Add fields to the log line of this request; queries only with `log_queries`."""
+        fields: dict[str, Any] = {"model": hosted.name, "version": hosted.version, "pages": pages}
         if self.log_queries:
-            noted["queries"] = queries()[:LOGGED_QUERIES]
-        request.scope["state"]["log"] = noted
+            fields["queries"] = queries()[:LOGGED_QUERIES]
+        request.scope["state"]["log"] = fields
 
     async def _run_in_thread(self, work: Callable[[], Result]) -> Result:
-        """Do some work in a thread, which stops by itself when the time of the request is over."""
+        """Run a function in a thread, which stops by itself at the time limit of the request."""
 
         def work_in_time() -> Result:
             with time_limit(self.limits.seconds):
@@ -286,17 +286,17 @@ class Service:
             return hosted
         if name is None or name in self.host.folders:
             raise ProblemError(503, "not_ready", "The model is not loaded yet. Try again soon.")
-        known = ", ".join(self.host.folders)
-        raise ProblemError(404, "unknown_model", f"There is no such model. There are: {known}.")
+        names = ", ".join(self.host.folders)
+        raise ProblemError(404, "unknown_model", f"There is no such model. There are: {names}.")
 
     async def _list_models(self) -> Response:
         """The models that are served."""
-        loaded = [folder.current for folder in self.host.folders.values() if folder.current]
+        models = [folder.current for folder in self.host.folders.values() if folder.current]
         return _json(
             {
                 "models": [
                     {**hosted.describe(), "default": hosted.name == self.host.default}
-                    for hosted in loaded
+                    for hosted in models
                 ]
             }
         )
@@ -309,8 +309,8 @@ class Service:
     ) -> Response:
         """Queries of the training log that begin with a prefix."""
         hosted = self._find_model(model)
-        found = await self._run_in_thread(lambda: hosted.queries.find(prefix, limit))
-        return _json({"model": hosted.name, "version": hosted.version, "queries": found})
+        matches = await self._run_in_thread(lambda: hosted.queries.find(prefix, limit))
+        return _json({"model": hosted.name, "version": hosted.version, "queries": matches})
 
     async def _report_life(self) -> Response:
         """Whether the process runs."""
@@ -331,26 +331,28 @@ class Service:
         return Response(self.measures.exposition(self.host), media_type="text/plain; version=0.0.4")
 
     def _describe_api(self) -> dict[str, Any]:
-        """The OpenAPI description, with the requests that the routes read themselves."""
-        described = get_openapi(
+        """Return the OpenAPI description, with the requests that the routes parse themselves."""
+        description = get_openapi(
             title=self.api.title,
             version=self.api.version,
             description=self.api.description,
             routes=self.api.routes,
         )
-        wanted: list[Any] = [
-            (each, mode)
+        models: list[Any] = [
+            (model, mode)
             for route in JSON_ROUTES
-            for each, mode in ((route.request, "validation"), (route.answer, "serialization"))
+            for model, mode in ((route.request, "validation"), (route.answer, "serialization"))
         ]
-        _, definitions = models_json_schema(wanted, ref_template=SCHEMA_PREFIX + "{model}")
-        described["components"]["schemas"].update(definitions["$defs"])
-        described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        return described
+        _, definitions = models_json_schema(models, ref_template=SCHEMA_PREFIX + "{model}")
+        description["components"]["schemas"].update(definitions["$defs"])
+        description["components"]["securitySchemes"] = {
+            "token": {"type": "http", "scheme": "bearer"}
+        }
+        return description
 
 
 def _parse(model: type[schemas.ModelRequest], body: bytes) -> schemas.ModelRequest:
-    """The body as JSON, or an error that names the first wrong field."""
+    """Parse a body as JSON; raise an error that names the first wrong field."""
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -366,12 +368,12 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(content), status, media_type=JSON)
 
 
-def _log_change(folder: HostedFolder, replaced: bool) -> None:
-    if replaced and folder.current is not None:
+def _log_change(folder: HostedFolder, is_replaced: bool) -> None:
+    if is_replaced and folder.current is not None:
         content = {"event": "model_loaded", "version": folder.current.version}
     else:
         content = {"event": "model_not_loaded", "message": folder.error}
-    level = logging.INFO if replaced else logging.WARNING
+    level = logging.INFO if is_replaced else logging.WARNING
     events.log(level, orjson.dumps({**content, "model": folder.name}).decode())
 
 
@@ -399,7 +401,7 @@ def _error_handlers() -> dict[int | type[Exception], ErrorHandler]:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    """The answer to an error, by its nearest class."""
+    """Answer an error, by the handler of its nearest class."""
     handlers = _error_handlers()
     nearest = next(kind for kind in type(error).__mro__ if kind in handlers)
     return await handlers[nearest](request, error)
@@ -435,14 +437,14 @@ async def _answer_time_limit(_: Request, error: Exception) -> Response:
 
 
 async def _answer_store_error(request: Request, error: Exception) -> Response:
-    """The folder of a model is at fault, not the request; only the log says where it is."""
+    """Answer an error of a model's folder, not of the request; only the log has its path."""
     _log_fault(request, error, str(error))
     message = "The model cannot be read at the moment. Try again later; the log of the service "
     return _problem(503, "store", f"{message}says what is wrong.")
 
 
 async def _answer_mistake(request: Request, error: Exception) -> Response:
-    """An error that nobody foresaw. Its message may have a query in it: the log has none."""
+    """Answer an unexpected error. Its message may contain a query, so it is not logged."""
     _log_fault(request, error, type(error).__name__)
     message = "The service made a mistake, which its log describes. Ask for something else."
     return _problem(500, "mistake", message)
@@ -459,9 +461,9 @@ def _log_fault(request: Request, error: Exception, message: str) -> None:
 
 
 async def _answer_reclick_error(_: Request, error: Exception) -> Response:
-    limited = isinstance(error, answers.LimitError)
+    is_limit = isinstance(error, answers.LimitError)
     code = type(error).__name__.removesuffix("Error").lower()
-    return _problem(413 if limited else 422, code, str(error))
+    return _problem(413 if is_limit else 422, code, str(error))
 
 
 def _problem(status: int, code: str, message: str, headers: Any = None) -> Response:

@@ -1,4 +1,4 @@
-"""Batches of pages as Arrow IPC streams: read with care, as they come from anybody."""
+"""Batches of pages as Arrow IPC streams, which are checked, as anybody may send them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ HEADER_SLOT, BATCH_COMPRESSION_SLOT, DICTIONARY_DATA_SLOT = 2, 3, 1
 
 
 def read_stream(body: bytes) -> pa.RecordBatch:
-    """The one batch of a stream, whole and checked; several batches are laid end to end.
+    """Read and validate a stream; several batches are concatenated to one.
 
-    A compressed stream is refused: a few bytes could ask for all memory.
+    A compressed stream raises an error, as a few bytes of it could take all memory.
     """
     try:
         if any(_is_compressed(message) for message in _messages(body)):
@@ -35,7 +35,7 @@ def read_stream(body: bytes) -> pa.RecordBatch:
 
 
 def write_stream(batch: pa.RecordBatch) -> bytes:
-    """A batch as a stream."""
+    """Write a batch to a stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -43,7 +43,7 @@ def write_stream(batch: pa.RecordBatch) -> bytes:
 
 
 def _messages(body: bytes) -> Iterator[bytes]:
-    """The metadata of each message of a stream."""
+    """Yield the metadata of each message of a stream."""
     place = 0
     while place + 4 <= len(body):
         (size,) = struct.unpack_from("<I", body, place)
@@ -85,7 +85,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _field(metadata: bytes, table: int, slot: int) -> int:
-    """Where a field of a flatbuffer's table stands; 0 where it is not there."""
+    """Return the offset of a field in a table of a flatbuffer; 0 if it is not there."""
     vtable = table - struct.unpack_from("<i", metadata, table)[0]
     (size,) = struct.unpack_from("<H", metadata, vtable)
     entry = 4 + 2 * slot

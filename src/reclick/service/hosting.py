@@ -1,8 +1,8 @@
-"""The models that a service answers from: loaded from folders, and replaced when a folder changes.
+"""The models of a service: loaded from folders, and replaced when a folder changes.
 
-An answer is made by one `HostedModel` from beginning to end. When a folder changes, its new model
-is loaded beside the old one, tried on a page, and put in its place at once. A folder that cannot be
-loaded leaves the old model in place; `HostedFolder.error` says why.
+One `HostedModel` makes an answer from beginning to end. When a folder changes, its new model is
+loaded while the old one still answers, tried on a page, and then replaces it. If the folder cannot
+be loaded, the old model stays in place, and `HostedFolder.error` has the reason.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from reclick.runtime.filesystem import AnyPath, Location, as_path
 from reclick.runtime.time_limit import check_time
 
 VERSION_LENGTH = 12  # characters of the fingerprint that name a version
-LOOK_SECONDS = 0.1  # between two looks at the time, while another request sorts the queries
+LOOK_SECONDS = 0.1  # between two checks of the time, while another request sorts the queries
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 events = logging.getLogger("reclick.service")
 
 
 @dataclass(frozen=True)
 class HostedModel:
-    """A loaded model and what the service knows of it. It never changes."""
+    """A loaded model with its name and version. It never changes."""
 
     name: str
     version: str
@@ -48,7 +48,7 @@ class HostedModel:
 
     @property
     def queries(self) -> QueryIndex:
-        """The queries of the model by prefix. The first who asks sorts them, others wait."""
+        """The queries of the model by prefix. The first request sorts them, other requests wait."""
         while not self._sorting.acquire(timeout=LOOK_SECONDS):
             check_time()
         try:
@@ -62,22 +62,22 @@ class HostedModel:
         return QueryIndex(volumes["query"].combine_chunks(), volumes["sessions"].to_numpy())
 
     def predictor(self, *, top: int, next_click: bool, satisfaction: bool) -> Predictor:
-        """A predictor of this model; those with the same options are the same."""
+        """Return a predictor of this model, which is made once per combination of options."""
         key = (top, next_click, satisfaction)
-        known = self._predictors.get(key)
-        if known is None:
-            known = Predictor(
+        predictor = self._predictors.get(key)
+        if predictor is None:
+            predictor = Predictor(
                 self.model, top=top, next_click=next_click, satisfaction=satisfaction, max_ads=1000
             )
-            self._predictors[key] = known
-        return known
+            self._predictors[key] = predictor
+        return predictor
 
     @cached_property
     def _predictors(self) -> dict[tuple[int, bool, bool], Predictor]:
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """What `GET /v1/models` says of it."""
+        """Describe the model for `GET /v1/models`."""
         totals = self.model.training_totals
         return {
             "name": self.name,
@@ -108,13 +108,13 @@ class QueryIndex:
         self._sessions = np.asarray(sessions)[order.to_numpy()]
 
     def find(self, prefix: str, limit: int) -> list[dict[str, Any]]:
-        """The queries that begin so, whatever their case, those with most sessions first.
+        """Find the queries with a prefix, ignoring case, those with most sessions first.
 
         >>> index = QueryIndex(pa.array(["shoes", "Shirts", "tea"]), [5, 9, 2])
         >>> [each["query"] for each in index.find("sh", 10)]
         ['Shirts', 'shoes']
         """
-        key = pc.utf8_lower(pa.scalar(prefix)).as_py()  # as the keys: Python has other rules
+        key = pc.utf8_lower(pa.scalar(prefix)).as_py()  # as the keys: Python's rules differ
         start = self._search(lambda text: text >= key)
         end = self._search(lambda text: text > key and not text.startswith(key))
         sessions = self._sessions[start:end]
@@ -125,7 +125,7 @@ class QueryIndex:
         ]
 
     def _search(self, is_after: Callable[[str], bool]) -> int:
-        """The first row from which on `is_after` holds."""
+        """Return the first row for which `is_after` is true; it must be true for all later rows."""
         low, high = 0, len(self._keys)
         while low < high:
             middle = (low + high) // 2
@@ -137,13 +137,13 @@ class QueryIndex:
 
 
 def _find_largest(values: Any, count: int) -> Any:
-    """Where the largest values are, largest first; equal ones in their order.
+    """Return the indices of the largest values, largest first; equal values in their order.
 
     >>> _find_largest(np.array([1.0, 3.0, 2.0, 3.0]), 3).tolist()
     [1, 3, 2]
     """
     places = np.arange(len(values))
-    if len(values) > 4 * count:  # of millions, sort only those that may be among them
+    if len(values) > 4 * count:  # sort only the values that may be among the largest
         least = np.partition(values, len(values) - count)[len(values) - count]
         places = np.flatnonzero(values >= least)
     return places[np.argsort(-values[places], kind="stable")][:count]
@@ -151,18 +151,18 @@ def _find_largest(values: Any, count: int) -> Any:
 
 @dataclass
 class HostedFolder:
-    """A folder and the model that it last gave."""
+    """A folder and the model that was last loaded from it."""
 
     name: str
     path: AnyPath
     current: HostedModel | None = None
     error: str = ""  # why the newest content of the folder is not served
-    failed_content: str = ""  # what could not be loaded and is not to be tried again
+    failed_content: str = ""  # that could not be loaded, so that it is not tried again
     reloads: int = 0
     failures: int = 0
 
     def refresh(self) -> bool:
-        """Load the folder if its content changed; whether another model is now in place."""
+        """Load the folder if its content has changed; return whether the model was replaced."""
         content = ""
         try:
             version = artifact.fingerprint(self.path)[:VERSION_LENGTH]
@@ -172,51 +172,51 @@ class HostedFolder:
             content = _describe_content(self.path, version)
             if content == self.failed_content:
                 return False
-            loaded = self._load()
-        except OSError as error:  # may be over in a moment
+            hosted = self._load()
+        except OSError as error:  # perhaps temporary: the same content is tried again
             self._fail(str(error))
             return False
         except ReclickError as error:
             self._fail(str(error), content)
             return False
-        except Exception as error:  # whatever it is, the watching goes on
+        except Exception as error:  # the thread that watches the folders must go on
             message = f"{self.path} cannot be loaded: {type(error).__name__}: {error}"
             self._fail(message, content)
             return False
         self.reloads += self.current is not None
-        self.current, self.error, self.failed_content = loaded, "", ""
+        self.current, self.error, self.failed_content = hosted, "", ""
         return True
 
     def _load(self) -> HostedModel:
-        """The model of the folder, with the version of what was read, even if it changed since."""
+        """Load the model, with the version that was read, even if the folder has changed since."""
         model = load(self.path)
         hosted = HostedModel(self.name, model._origin[1][:VERSION_LENGTH], model)
         _try_page(hosted)
         return hosted
 
     def index_queries(self) -> None:
-        """Sort the queries of the model in place now, so that nobody has to wait for it.
+        """Sort the queries of the current model now, so that no request has to wait for it.
 
-        Not those of a model in buckets, all of which would be read: they are sorted when somebody
-        asks for them.
+        For a model in buckets, all of which would have to be read, the first request for queries
+        sorts them.
         """
         if self.current is None or isinstance(self.current.model, PartitionedModel):
             return
         try:
             _ = self.current.queries
-        except Exception as error:  # the watching goes on, and whoever asks for them gets the error
+        except Exception as error:  # logged only: a request for queries raises it again
             content = {"event": "queries_not_sorted", "model": self.name}
             message = f"{type(error).__name__}: {error}"
             events.warning(json.dumps({**content, "message": message}))
 
     def _fail(self, message: str, content: str = "") -> None:
-        """Note a failure; the same `content` is not tried again."""
+        """Record a failure; the same `content` is not tried again."""
         self.failures += message != self.error
         self.error, self.failed_content = message, content
 
 
 def _describe_content(folder: AnyPath, version: str) -> str:
-    """The version and the state of each file: a folder that is still being copied changes."""
+    """Describe version and state of each file, as a folder changes while it is copied."""
     files = []
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -226,7 +226,7 @@ def _describe_content(folder: AnyPath, version: str) -> str:
 
 
 def _try_page(hosted: HostedModel) -> None:
-    """Answer one page, so that a model that cannot answer is never put in place."""
+    """Predict one page, so that a model that cannot answer is never put in place."""
     query, ads = hosted.model.first_page(4)
     page = pa.record_batch({"query": [query], "ads": [ads]})
     answer = hosted.predictor(top=3, next_click=True, satisfaction=hosted.model.satisfaction)(page)
@@ -253,14 +253,14 @@ class ModelHost:
         self._thread: threading.Thread | None = None
 
     def load_all(self) -> None:
-        """Load every folder; the first that cannot be loaded raises."""
+        """Load every folder; raise if one cannot be loaded."""
         for folder in self.folders.values():
             folder.refresh()
             if folder.current is None:
                 raise StoreError(folder.error)
 
     def get(self, name: str | None) -> HostedModel | None:
-        """The model in place under a name, by default the first; None where there is none."""
+        """Return the current model of a name, by default the first; None if there is none."""
         folder = self.folders.get(self.default if name is None else name)
         return None if folder is None else folder.current
 
@@ -270,7 +270,7 @@ class ModelHost:
         return all(folder.current is not None for folder in self.folders.values())
 
     def watch(self, seconds: float) -> None:
-        """Look for changed folders every so often, in a thread, until `stop`."""
+        """Check for changed folders every `seconds`, in a thread, until `stop`."""
         thread = threading.Thread(
             target=self._watch, args=(seconds,), name="reclick-models", daemon=True
         )
@@ -281,10 +281,10 @@ class ModelHost:
         while not self._stop.wait(seconds):
             for folder in self.folders.values():
                 before = folder.error
-                replaced = folder.refresh()
-                if replaced or (folder.error and folder.error != before):
-                    self.on_change(folder, replaced)
-                if replaced:
+                is_replaced = folder.refresh()
+                if is_replaced or (folder.error and folder.error != before):
+                    self.on_change(folder, is_replaced)
+                if is_replaced:
                     folder.index_queries()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What the service counts of itself, for Prometheus: no label has a query or an ad in it."""
+"""Metrics of the service, for Prometheus: no label contains a query or an ad."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5
 
 
 class Measures:
-    """The counters of one service."""
+    """The metrics of one service."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -52,7 +52,7 @@ class Measures:
         self._seconds.labels(route).observe(seconds)
 
     def count_pages(self, model: str, pages: int, unknown_queries: int, unknown_ads: int) -> None:
-        """Count the pages of an answer."""
+        """Count the pages of an answer, and its unknown queries and ads."""
         self._pages.labels(model).inc(pages)
         if unknown_queries:
             self._unknown_queries.labels(model).inc(unknown_queries)
@@ -60,7 +60,7 @@ class Measures:
             self._unknown_ads.labels(model).inc(unknown_ads)
 
     def exposition(self, host: ModelHost) -> bytes:
-        """All of it in the text format of Prometheus."""
+        """Return all metrics in the text format of Prometheus."""
         self._version.clear()
         for name, folder in host.folders.items():
             if folder.current is not None:

@@ -1,7 +1,7 @@
-"""Who may ask, how much, and for how long: the ASGI layer around the service.
+"""Access control and limits: the ASGI layer around the service.
 
-Each limit has its own answer with a 4xx status. Every request ends with one log line as JSON, which
-has no query, no ad and no text in it.
+Each limit has its own answer with a 4xx status. Every request writes one log line as JSON, which
+contains no query, ad or text.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ access = logging.getLogger("reclick.service")
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """What one request may ask for."""
+    """The limits of a request."""
 
     body_bytes: int = 8 << 20
     pages: int = 10_000  # per request
@@ -57,7 +57,7 @@ class ServiceLimits:
 
 
 class Protection:
-    """Check each request before the service sees it, and measure and log it after."""
+    """Check each request before the service handles it, then measure and log it."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Protection:
             exchange.finish(self.measures)
 
     def _refuse(self, exchange: Exchange) -> tuple[int, str, str] | None:
-        """Status, code and message where the request is refused before its body is read."""
+        """Return status, code and message if the request is refused before its body is read."""
         path, headers = route_path(exchange.scope), exchange.headers
         if self.allowed_hosts and _host_name(headers.get(b"host", b"")) not in self.allowed_hosts:
             return 421, "unknown_host", "This service is not known under this Host name."
@@ -121,8 +121,8 @@ class Protection:
     def _has_token(self, headers: dict[bytes, bytes]) -> bool:
         if self.token is None:
             return True
-        scheme, _, sent = headers.get(b"authorization", b"").partition(b" ")
-        return hmac.compare_digest(sent.strip(), self.token) and scheme.lower() == b"bearer"
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        return hmac.compare_digest(token.strip(), self.token) and scheme.lower() == b"bearer"
 
     def _refuse_length(self, length: bytes) -> tuple[int, str, str] | None:
         if not length.isdigit() or len(length) > LONGEST_LENGTH:
@@ -148,18 +148,18 @@ class Protection:
 
 
 class BodyTooLargeError(Exception):
-    """More bytes came than a body may have."""
+    """The body of a request is larger than the limit."""
 
 
 class Exchange:
-    """One request and its answer: what came, what was sent, and for how long."""
+    """One request and its answer, with its size and duration."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, most_bytes: int) -> None:
         self.scope = scope
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.status = 0
-        self.received = 0
-        self.sent = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
         self.cors: list[tuple[bytes, bytes]] = []
         self.identifier = secrets.token_hex(8)
         self._receive, self._send = receive, send
@@ -168,10 +168,10 @@ class Exchange:
         scope.setdefault("state", {})["request"] = self.identifier
 
     async def receive(self) -> Message:
-        """The next part of the body, unless there is too much of it."""
+        """Receive the next part of the body; raise if the body is too large."""
         message = await self._receive()
-        self.received += len(message.get("body", b""))
-        if self.received > self._most_bytes:
+        self.bytes_in += len(message.get("body", b""))
+        if self.bytes_in > self._most_bytes:
             raise BodyTooLargeError(f"The body has more than {self._most_bytes:,} bytes.")
         return message
 
@@ -185,11 +185,11 @@ class Exchange:
                 (b"x-request-id", self.identifier.encode()),
                 *self.cors,
             ]
-        self.sent += len(message.get("body", b""))
+        self.bytes_out += len(message.get("body", b""))
         await self._send(message)
 
     async def answer(self, status: int, code: str, message: str) -> None:
-        """Send an error, unless an answer has begun."""
+        """Send an answer without data, unless another answer has begun."""
         if self.status:
             return
         content = b"" if status == 204 else _encode_problem(code, message)
@@ -222,8 +222,8 @@ class Exchange:
                         "route": route,
                         "status": status,
                         "milliseconds": round(seconds * 1000, 3),
-                        "bytes_in": self.received,
-                        "bytes_out": self.sent,
+                        "bytes_in": self.bytes_in,
+                        "bytes_out": self.bytes_out,
                         **state.get("log", {}),
                     }
                 )
@@ -245,13 +245,13 @@ def is_loopback(host: str) -> bool:
 
 
 def route_path(scope: Scope) -> str:
-    """The path below the prefix that a proxy or an outer app serves the service under."""
+    """Return the path without the prefix of a proxy or of an outer app."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
 def _host_name(header: bytes) -> str:
-    """The name in a Host header, without the port."""
+    """Return the name in a Host header, without the port."""
     text = header.decode("latin-1").lower()
     if text.startswith("["):
         return text.partition("]")[0] + "]"

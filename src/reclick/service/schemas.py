@@ -1,4 +1,4 @@
-"""What requests and answers look like: the fields, their types, and an example of each."""
+"""The fields of requests and answers, with their types and examples."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class RequestBody(BaseModel):
-    """A request: unknown fields and values of another type are refused."""
+    """A request. Unknown fields and values of the wrong type are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class AdText(RequestBody):
-    """The text of an ad. It counts where the model does not know the ad."""
+    """The text of an ad. It is used if the model does not know the ad."""
 
     ad: Text
     title: str = ""
@@ -42,14 +42,14 @@ class ModelRequest(RequestBody):
     text: list[AdText] = Field([], description="The text of ads that the model does not know.")
 
     def list_queries(self) -> list[str]:
-        """The queries that it is about."""
+        """Return the queries of the request."""
         parts = [
             *getattr(self, "pages", ()),
             *getattr(self, "pairs", ()),
             *getattr(self, "old", ()),
         ]
-        own = getattr(self, "query", None)
-        return [part.query for part in parts] if own is None else [own]
+        query = getattr(self, "query", None)
+        return [part.query for part in parts] if query is None else [query]
 
 
 class PredictRequest(ModelRequest):
@@ -102,7 +102,7 @@ class ExplainRequest(ModelRequest):
 
 
 class RankRequest(ModelRequest):
-    """Candidates for a page, and what the best page has most of."""
+    """Candidates for a page, and the objective that the best page maximises."""
 
     query: Text
     ads: list[Text] = Field(min_length=1)
@@ -172,7 +172,7 @@ class MonitorRequest(ModelRequest):
 
 
 class ModelAnswer(BaseModel):
-    """An answer: of one whole model, named with its version."""
+    """An answer, with the name and the version of the model that made it."""
 
     model: str
     version: str
@@ -186,7 +186,7 @@ class ClickSequence(BaseModel):
 
 
 class PagePrediction(BaseModel):
-    """What is expected on a page; `next_click_prob` and `end_prob` are given the clicks so far."""
+    """The prediction for a page; `next_click_prob` and `end_prob` are given the clicks so far."""
 
     click_prob: list[float]
     expected_clicks: float
@@ -230,7 +230,7 @@ class WordFactor(BaseModel):
 
 
 class EvidenceLevel(BaseModel):
-    """The attractiveness from a part of what the model knows."""
+    """The attractiveness from a part of the evidence."""
 
     level: str
     attractiveness: float
@@ -311,7 +311,7 @@ class Comparison(BaseModel):
 
 
 class CompareAnswer(ModelAnswer):
-    """Old against new."""
+    """The old and the new ranking compared."""
 
     comparisons: list[Comparison]
     covers: str = Field(description="What the intervals cover.")

@@ -1,6 +1,6 @@
 """A simulated market: queries, ads of real words, an auction, and users of several types.
 
-No model of Reclick describes their clicks. The true parameters are known and saved with the log.
+Their clicks follow none of Reclick's models. The true parameters are known and saved with the log.
 docs/explanation/simulation.md describes the market, and compares it with the paper's figures.
 """
 
@@ -60,7 +60,7 @@ TABLE_FILES = (
     *("truth_brands.parquet", "truth_queries.parquet", "truth_sessions.parquet", "truth.json"),
 )
 FIRST_MONDAY = np.datetime64("2024-01-01", "ms")
-BLOCK_SESSIONS = 1 << 18  # drawn at a time, so that memory besides the log does not grow with it
+BLOCK_SESSIONS = 1 << 18  # drawn at a time, so that additional memory does not grow with the log
 MAX_LABELS = 5_000
 # An editor grades PERCEIVED_WEIGHT · appeal + quality of the landing page + an error.
 PERCEIVED_WEIGHT, EDITOR_ERROR_STD = 1.0, 0.5
@@ -69,7 +69,7 @@ GRADE_CUTS = (-2.0, -1.0, 0.0, 1.0)  # where grades 1, 2, 3 and 4 begin
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The true parameters that the log was drawn with."""
+    """The true parameters of the simulated log."""
 
     pairs: pa.Table  # query, ad, attractiveness, satisfaction: every pair that was shown
     words: pa.Table  # topic, word, effect in the topic, effect everywhere
@@ -94,8 +94,8 @@ class Simulation:
     def save(self, folder: Location, *, overwrite: bool = False) -> list[AnyPath]:
         """Write all tables and truth.json to a folder; returns their paths.
 
-        They appear together when all are complete, and replace no file that Reclick did not write,
-        unless `overwrite`. The files are week1.parquet …, ads.parquet, labels.parquet,
+        They appear together when all are complete; files that Reclick did not write are replaced
+        only with `overwrite`. The files are week1.parquet …, ads.parquet, labels.parquet,
         bids.parquet, truth.parquet, truth_words.parquet, truth_brands.parquet,
         truth_queries.parquet, truth_sessions.parquet and truth.json.
 
@@ -139,7 +139,7 @@ def simulate(
     outcomes: bool = False,
     page_rule: PageRule | None = None,
 ) -> Simulation:
-    """Draw `sessions` sessions for each of `weeks` weeks, on pages of page[0] to page[1] ads.
+    """Simulate `weeks` weeks of `sessions` sessions each, on pages of page[0] to page[1] ads.
 
     The same seed gives the same files, byte for byte. With `outcomes` the sessions also have
     `dwell_seconds` and `conversions`, which depend on whether a click satisfied. A `page_rule`
@@ -153,12 +153,14 @@ def simulate(
     rng = np.random.default_rng([seed, 0])
     market = make_market(settings, rng)
     impressions = np.zeros(market.candidates.shape, np.int64)  # [query, candidate]
-    drawn = []
+    weekly_draws = []
     for week in range(weeks):
-        drawn.append(_draw_week(market, settings, week, impressions, page_rule, outcomes=outcomes))
+        weekly_draws.append(
+            _draw_week(market, settings, week, impressions, page_rule, outcomes=outcomes)
+        )
         if page_rule is not None:
-            page_rule.learn(drawn[-1][0], market.ads)
-    tables, user_types, satisfied = zip(*drawn, strict=True)
+            page_rule.learn(weekly_draws[-1][0], market.ads)
+    tables, user_types, satisfied = zip(*weekly_draws, strict=True)
     truth = Truth(
         pairs=_pair_table(market, np.flatnonzero(impressions)),
         words=market.ad_appeal.words,
@@ -173,17 +175,19 @@ def simulate(
 
 
 def _draw_labels(market: Market, impressions: Int64, rng: np.random.Generator) -> pa.Table:
-    """Editors' grades of pairs (query, ad): the appeal of the ad and its landing page, with error.
+    """Draw editors' grades of pairs, from the appeal of the ad and its landing page, with errors.
 
-    They grade the pairs that are shown most often.
+    The pairs with the most impressions have grades.
     """
-    shown = np.flatnonzero(impressions)
-    pairs = np.sort(shown[np.argsort(-impressions[shown], kind="stable")[:MAX_LABELS]])
+    pairs_on_pages = np.flatnonzero(impressions)
+    pairs = np.sort(
+        pairs_on_pages[np.argsort(-impressions[pairs_on_pages], kind="stable")[:MAX_LABELS]]
+    )
     error = EDITOR_ERROR_STD * rng.standard_normal(len(pairs))
     relevance = PERCEIVED_WEIGHT * market.appeal.reshape(-1) + market.quality.reshape(-1)
     grade = np.searchsorted(GRADE_CUTS, relevance[pairs] + error)
-    named = market.name_pairs(pairs)
-    return named.append_column("relevance", pa.array(grade.astype(np.int64)))
+    table = market.name_pairs(pairs)
+    return table.append_column("relevance", pa.array(grade.astype(np.int64)))
 
 
 def _pair_table(market: Market, pairs: Int64) -> pa.Table:
@@ -234,7 +238,7 @@ def _user_facts(market: Market, bots: float) -> dict[str, Any]:
 
 
 def check_simulation_folder(folder: Location, weeks: int, *, overwrite: bool = False) -> None:
-    """Refuse a folder with files of others, or with more weeks, which would be two simulations."""
+    """Raise if a folder has foreign files, or more weeks, which would mix two simulations."""
     place = as_path(folder)
     names = [*(f"week{number}.parquet" for number in range(1, weeks + 1)), *TABLE_FILES]
     check_targets([place / name for name in names], overwrite=overwrite)
@@ -258,7 +262,7 @@ def _draw_week(
 ) -> tuple[pa.Table, Int8, Bool]:
     """Draw the sessions of a week, their user types, and which users are satisfied.
 
-    Adds to impressions [query, candidate].
+    Adds the impressions of the week to `impressions` [query, candidate].
     """
     available = market.week[market.candidates] <= week  # [query, candidate]
     blocks = [
@@ -290,7 +294,7 @@ def _draw_block(
     candidate, click = np.zeros(page_starts[-1], np.int32), np.zeros(page_starts[-1], np.int32)
     click_counts, user_type = np.zeros(end - start, np.int64), np.zeros(end - start, np.int8)
     satisfied, bids, prices = np.zeros(end - start, np.bool_), None, None
-    # What a rule and one-click users add to the market is drawn apart, and changes nothing else.
+    # A separate generator for rules and one-click users leaves the other draws unchanged.
     apart = np.random.default_rng([settings.seed, 1 + week, start, 1])
     if page_rule is None:
         with hold_interrupts():
@@ -318,9 +322,9 @@ def _draw_block(
         )
     one_click = np.flatnonzero((user_type == ONE_CLICK) & (click_counts > 0))
     position = click[np.cumsum(click_counts)[one_click] - 1]
-    landing = candidate[page_starts[one_click] + position - 1]
+    landing_ad = candidate[page_starts[one_click] + position - 1]
     demand = DEMAND[ONE_CLICK] + apart.standard_normal(len(one_click))
-    satisfied[one_click] = market.quality[query[one_click], landing] > demand
+    satisfied[one_click] = market.quality[query[one_click], landing_ad] > demand
     ad = market.candidates[np.repeat(query, sizes), candidate]
     columns = {
         "session_id": make_ids(f"w{week + 1}-", 8, start, end),
@@ -341,11 +345,11 @@ def _draw_block(
 def _outcome_columns(
     click_counts: Int64, satisfied: Bool, rng: np.random.Generator
 ) -> dict[str, pa.Array]:
-    """What followed each click; of the clicks of a session only the last may have satisfied."""
+    """Draw the outcome of each click; only the last click of a session can have satisfied."""
     starts = starts_from_sizes(click_counts)
     of_click = np.zeros(starts[-1], np.bool_)
-    clicked = click_counts > 0
-    of_click[starts[1:][clicked] - 1] = satisfied[clicked]
+    has_click = click_counts > 0
+    of_click[starts[1:][has_click] - 1] = satisfied[has_click]
     dwell, conversions = draw_outcomes(of_click, rng)
     return {
         "dwell_seconds": _to_lists(starts, pa.array(dwell)),
@@ -357,8 +361,8 @@ def _draw_queries(queries: Queries, sessions: int, week: int, rng: np.random.Gen
     available = np.flatnonzero(queries.week <= week)
     edges = np.cumsum(queries.share[available])
     uniform = rng.random(sessions) * edges[-1]
-    selected: Int64 = available[np.searchsorted(edges[:-1], uniform, side="right")]
-    return selected
+    query: Int64 = available[np.searchsorted(edges[:-1], uniform, side="right")]
+    return query
 
 
 @kernel
@@ -410,8 +414,8 @@ def _draw_timestamps(
     first, last = (WEEK_MILLISECONDS * session // sessions for session in (start, end))
     count = end - start
     offsets = np.sort(rng.integers(0, last - first - count, count, endpoint=True))
-    passed = week * WEEK_MILLISECONDS + first + offsets + np.arange(count)
-    return pa.array(FIRST_MONDAY + passed.astype("timedelta64[ms]"), pa.timestamp("ms"))
+    milliseconds = week * WEEK_MILLISECONDS + first + offsets + np.arange(count)
+    return pa.array(FIRST_MONDAY + milliseconds.astype("timedelta64[ms]"), pa.timestamp("ms"))
 
 
 def _to_lists(starts: Int64, values: pa.Array) -> pa.ListArray:

@@ -1,4 +1,4 @@
-"""Ads: which exist and compete for which query, what they say, and how much their text appeals.
+"""Ads: which of them compete for which query, their text, and its appeal.
 
 Every topic has its advertisers, and an advertiser has one text. An ad is this text with a theme in
 the title: the modifier or the detail that it is written for, or none. So the same ads, and the
@@ -11,7 +11,7 @@ names a brand, it is the ad of that brand.
                      + pull of the brand, minus the mean of this over the ads of the topic
 
 A word has one effect everywhere, and some words have another effect in a topic. Because the best
-word counts besides the mean (one good promise is enough), text appeal is not a mean over words.
+word counts in addition to the mean (one good promise is enough), text appeal is no mean over words.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AdPool:
 
 @dataclass(frozen=True, slots=True)
 class AdAppeal:
-    """How much the text of each ad appeals, and how good the pages of its brand are."""
+    """The appeal of the text of each ad, and the quality of the landing pages of its brand."""
 
     text_appeal: Float64  # [ad]
     trust: Float64  # [ad] quality of the landing pages of the brand
@@ -77,28 +77,28 @@ class AdAppeal:
 
 
 def count_established(n_candidates: int) -> int:
-    """How many advertisers of each topic exist from the start; queries may name their brands."""
+    """The number of advertisers per topic that exist from the start; queries can name them."""
     return max(1, min(n_candidates // 3, brands_per_topic()))
 
 
 def make_ad_pool(
     queries: Queries, n_candidates: int, weeks: int, rng: np.random.Generator
 ) -> AdPool:
-    """Draw the candidates of every query; an ad that is nobody's candidate is not made."""
+    """Draw the candidates of every query; only ads that are candidates exist."""
     first_group, n_advertisers = _first_groups(), ADVERTISERS_PER_CANDIDATE * n_candidates
     numbers = _draw_candidates(queries, first_group, n_candidates, n_advertisers, rng)
-    used = np.bincount(numbers.reshape(-1), minlength=first_group[-1] * n_advertisers) > 0
-    group, advertiser = np.divmod(np.flatnonzero(used), n_advertisers)
+    is_candidate = np.bincount(numbers.reshape(-1), minlength=first_group[-1] * n_advertisers) > 0
+    group, advertiser = np.divmod(np.flatnonzero(is_candidate), n_advertisers)
     topic = np.searchsorted(first_group, group, side="right") - 1
     theme = group - first_group[topic]
-    established = (theme == 0) & (advertiser < count_established(n_candidates))
-    week = np.where(established, 0, draw_first_weeks(len(group), weeks, NEW_ADS, rng))
-    ad_index = np.cumsum(used, dtype=np.int32) - 1
+    is_established = (theme == 0) & (advertiser < count_established(n_candidates))
+    week = np.where(is_established, 0, draw_first_weeks(len(group), weeks, NEW_ADS, rng))
+    ad_index = np.cumsum(is_candidate, dtype=np.int32) - 1
     return AdPool(topic, *_split_themes(topic, theme), advertiser, week, ad_index[numbers])
 
 
 def _first_groups() -> Int64:
-    """The first group of each topic: one without a theme, one per modifier, one per detail."""
+    """The first group of each topic. A topic has a group without theme, and one per theme."""
     sizes = [
         1 + len(modifiers) + len(details)
         for modifiers, details in zip(
@@ -115,9 +115,9 @@ def _draw_candidates(
     n_advertisers: int,
     rng: np.random.Generator,
 ) -> Int64:
-    """Ads as group · n_advertisers + advertiser; an advertiser has one ad for a query.
+    """Draw candidates, as numbers group · n_advertisers + advertiser, one ad per advertiser.
 
-    A third each is for the modifier and the detail, the rest has no theme.
+    A third of the ads is for the modifier, a third for the detail; the rest has no theme.
     """
     shape = len(queries), n_candidates
     modifiers = np.array([*map(len, trade_phrases("modifiers"))])[queries.topic]
@@ -126,8 +126,10 @@ def _draw_candidates(
     theme[:, 2::3] = np.where(queries.detail >= 0, 1 + modifiers + queries.detail, 0)[:, None]
     any_established = rng.integers(0, count_established(n_candidates), len(queries))
     first = np.where(queries.brand >= 0, queries.brand, any_established)
-    others = np.broadcast_to(np.arange(1, n_advertisers), (len(queries), n_advertisers - 1))
-    after_first = rng.permuted(others, axis=1)[:, : n_candidates - 1]
+    other_advertisers = np.broadcast_to(
+        np.arange(1, n_advertisers), (len(queries), n_advertisers - 1)
+    )
+    after_first = rng.permuted(other_advertisers, axis=1)[:, : n_candidates - 1]
     advertiser = np.concatenate([first[:, None], first[:, None] + after_first], axis=1)
     group = first_group[queries.topic][:, None] + theme
     numbers: Int64 = group * n_advertisers + advertiser % n_advertisers
@@ -143,7 +145,7 @@ def _split_themes(topic: Int64, theme: Int64) -> tuple[Int64, Int64]:
 
 
 def write_ads(pool: AdPool, rng: np.random.Generator) -> pa.Table:
-    """The text of each ad: the advertiser's text, with the theme of the ad in the title.
+    """Write the text of each ad: the advertiser's text, with the theme of the ad in the title.
 
     The title names the topic, with the modifier or the detail that the ad is written for.
     """
@@ -177,7 +179,7 @@ def write_ads(pool: AdPool, rng: np.random.Generator) -> pa.Table:
 
 
 def make_ids(prefix: str, digits: int, start: int, end: int) -> pa.StringArray:
-    """The prefix with numbers start + 1 … end, padded to this many digits.
+    """Ids: the prefix with the numbers start + 1 … end, padded to `digits` digits.
 
     >>> make_ids("ad", 3, 0, 2).to_pylist()
     ['ad001', 'ad002']
@@ -234,7 +236,7 @@ def draw_ad_appeal(ads: pa.Table, topic: Int64, brand: Int64, rng: np.random.Gen
 
 
 def _sort_by_topic(pull: Float64) -> Float64:
-    """The pulls of brands, so that those that queries name are the strongest of their topic."""
+    """Sort the pulls of brands, so that the brands that queries name are the strongest."""
     n_topics = len(TOPIC_NAMES)
     whole = len(pull) // n_topics * n_topics
     table = np.sort(pull[:whole].reshape(-1, n_topics), axis=0)[::-1]
@@ -242,7 +244,7 @@ def _sort_by_topic(pull: Float64) -> Float64:
 
 
 def _tokenise_text(ads: pa.Table) -> AdTokens:
-    """The tokens of title and description; the display URL counts by the pull of its brand."""
+    """The tokens of title and description; the display URL has the effect of its brand instead."""
     column = ads.schema.get_field_index("display_url")
     return tokenise(ads.set_column(column, "display_url", pa.array([""] * len(ads))))
 
@@ -257,9 +259,9 @@ def _add_effects(tokens: AdTokens, effects: Float64, topic: Int64) -> Float64:
 
 def _word_table(tokens: AdTokens, effects: Float64, everywhere: Float64, topic: Int64) -> pa.Table:
     """The words that the ads of each topic use; effects are [topic, word]."""
-    used = np.zeros(effects.shape, np.bool_)
-    used[np.repeat(topic, np.diff(tokens.offsets)), tokens.token] = True
-    topics, words = np.nonzero(used)
+    is_used = np.zeros(effects.shape, np.bool_)
+    is_used[np.repeat(topic, np.diff(tokens.offsets)), tokens.token] = True
+    topics, words = np.nonzero(is_used)
     return pa.table(
         {
             "topic": pa.array(TOPIC_NAMES[topics], pa.string()),

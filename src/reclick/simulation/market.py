@@ -1,12 +1,13 @@
 """The market that sessions are drawn from: appeal, quality and auction value of ads by query.
 
-    appeal(q, d)  = BASE_APPEAL + text_appeal(d) + MATCH_APPEAL · match(q, d)
-                    + NAMED_APPEAL · named(q, d)
+    appeal(q, d)  = BASE_APPEAL + text_appeal(d) + MATCH_APPEAL · theme_match(q, d)
+                    + NAMED_APPEAL · brand_match(q, d)
     quality(q, d) = trust in d's brand + quality of d's landing page + TEXT_QUALITY · text_appeal(d)
-                    + MATCH_QUALITY · (match(q, d) + named(q, d))
+                    + MATCH_QUALITY · (theme_match(q, d) + brand_match(q, d))
     value(q, d)   = log of bid(q, d) × estimated attractiveness(q, d)
 
-match is 1 if the ad is written for a part of the query, named if the query names the ad's brand.
+theme_match is 1 if the ad is written for a part of the query, brand_match if the query names the
+brand of the ad.
 `users` describes how appeal and quality lead to clicks.
 """
 
@@ -40,7 +41,7 @@ PAGE_QUALITY_STD = 0.7  # standard deviation of the quality of a landing page wi
 TEXT_QUALITY, MATCH_QUALITY = 0.1, 0.3
 # Standard deviations of the logs of bids, and of the errors of estimated attractiveness.
 BID_STD, ESTIMATE_STD = 0.3, 0.2
-OWN_NAME_BID = 6.0  # times its usual bid that a brand bids on its own name
+OWN_NAME_BID = 6.0  # factor of the bid of a brand on queries with its name
 ATTENTION_BETA = (16.0, 4.0)  # parameters of the proportion of a query's users who examine ads
 
 
@@ -84,7 +85,7 @@ def _is_whole(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """Everything that sessions are drawn from."""
+    """The parameters that sessions are drawn from."""
 
     queries: Queries
     ads: pa.Table  # ad, title, description, display_url
@@ -109,22 +110,25 @@ class Market:
 def make_market(settings: SimulationSettings, rng: np.random.Generator) -> Market:
     """Draw everything except the sessions."""
     total, n_candidates = settings.sessions * settings.weeks, settings.ads_per_query
-    established = count_established(n_candidates)
-    queries = make_queries(settings.queries, total, settings.weeks, established, rng)
+    n_established = count_established(n_candidates)
+    queries = make_queries(settings.queries, total, settings.weeks, n_established, rng)
     pool = make_ad_pool(queries, n_candidates, settings.weeks, rng)
     brand = pool.advertiser % brands_per_topic() * len(TOPIC_NAMES) + pool.topic
     advertiser = pool.advertiser * len(TOPIC_NAMES) + pool.topic
     ads = write_ads(pool, rng)
     ad_appeal = draw_ad_appeal(ads, pool.topic, brand, rng)
-    match, named = _find_matches(queries, pool)
+    theme_match, brand_match = _find_matches(queries, pool)
     text_appeal = ad_appeal.text_appeal
     appeal = (
-        BASE_APPEAL + text_appeal[pool.candidates] + MATCH_APPEAL * match + NAMED_APPEAL * named
+        BASE_APPEAL
+        + text_appeal[pool.candidates]
+        + MATCH_APPEAL * theme_match
+        + NAMED_APPEAL * brand_match
     )
     page_quality = rng.normal(0.0, PAGE_QUALITY_STD, len(ads))
     ad_quality = ad_appeal.trust + page_quality + TEXT_QUALITY * text_appeal
-    quality = ad_quality[pool.candidates] + MATCH_QUALITY * (match + named)
-    bid, value = _draw_bids(appeal, named, advertiser[pool.candidates], rng)
+    quality = ad_quality[pool.candidates] + MATCH_QUALITY * (theme_match + brand_match)
+    bid, value = _draw_bids(appeal, brand_match, advertiser[pool.candidates], rng)
     return Market(
         queries=queries,
         ads=ads,
@@ -141,21 +145,21 @@ def make_market(settings: SimulationSettings, rng: np.random.Generator) -> Marke
 
 
 def _find_matches(queries: Queries, pool: AdPool) -> tuple[Float64, Float64]:
-    """Match and named of each candidate, as 0 or 1."""
-    themed = (pool.modifier >= 0) | (pool.detail >= 0)
-    named = pool.advertiser[pool.candidates] == queries.brand[:, None]
-    return themed[pool.candidates].astype(np.float64), named.astype(np.float64)
+    """The theme match and the brand match of each candidate, as 0 or 1."""
+    has_theme = (pool.modifier >= 0) | (pool.detail >= 0)
+    brand_match = pool.advertiser[pool.candidates] == queries.brand[:, None]
+    return has_theme[pool.candidates].astype(np.float64), brand_match.astype(np.float64)
 
 
 def _draw_bids(
-    appeal: Float64, named: Float64, advertiser: Int64, rng: np.random.Generator
+    appeal: Float64, brand_match: Float64, advertiser: Int64, rng: np.random.Generator
 ) -> tuple[Float64, Float64]:
-    """Bids, and values in the auction [query, candidate].
+    """Draw bids, and values in the auction [query, candidate].
 
-    Bids and errors of estimates are of advertisers, the same for all of their ads.
+    All ads of an advertiser have the same bid and the same error of the estimate.
     """
     n_advertisers = int(advertiser.max()) + 1
-    bid = rng.lognormal(0.0, BID_STD, n_advertisers)[advertiser] * OWN_NAME_BID**named
+    bid = rng.lognormal(0.0, BID_STD, n_advertisers)[advertiser] * OWN_NAME_BID**brand_match
     error = rng.lognormal(0.0, ESTIMATE_STD, n_advertisers)[advertiser]
     estimate = attractiveness(appeal.reshape(-1)).reshape(appeal.shape) * error
     return bid, np.log(bid * estimate)
@@ -165,7 +169,7 @@ def _draw_bids(
 
 
 def draw_page_sizes(page: tuple[int, int], available: Int64, rng: np.random.Generator) -> Int64:
-    """The number of ads of each page: n with probability ∝ n⁸, at most the ads available."""
+    """Draw the number of ads of each page: n with probability ∝ n⁸, at most the available ads."""
     sizes = np.arange(page[0], page[1] + 1)
     size: Int64 = rng.choice(sizes, len(available), p=sizes**8 / np.sum(sizes**8))
     return np.minimum(size, available)
@@ -198,7 +202,7 @@ def _run_auction(
     winners: Int32,  # [position] filled
     score: Float64,  # [position] filled
 ) -> None:
-    """Insert each candidate into the sorted winners; pages are short."""
+    """Insert each candidate into the sorted winners, which is fast because pages are short."""
     score[:] = -np.inf
     for candidate in range(len(value)):
         if not available[candidate]:

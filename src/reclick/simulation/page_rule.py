@@ -1,4 +1,4 @@
-"""Pages chosen by a rule from outside, in place of the market's own auction."""
+"""Pages chosen by a given rule instead of the market's auction."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 from reclick.data.ragged import Bool, Float64, Int32, Int64
 from reclick.simulation.market import AUCTION_NOISE_STD, Market
 
-VARIATIONS = 4  # of the bids of a query in a block of sessions
+VARIATIONS = 4  # different bids of a query in a block of sessions
 
 
 class Offer(NamedTuple):
-    """What may be shown on pages of a query, with bids that vary from page to page."""
+    """The candidates for pages of a query, with several variations of their bids."""
 
     query: str
     ads: tuple[str, ...]
@@ -31,14 +31,14 @@ class PricedPages(NamedTuple):
 
 
 class PageRule(Protocol):
-    """Chooses pages and prices, and may learn from each week."""
+    """Chooses pages and prices, and can learn from each week."""
 
     def choose(self, offers: Sequence[Offer]) -> list[PricedPages]:
-        """The pages of each offer, in order."""
+        """Choose the pages of each offer, in order."""
         ...
 
     def learn(self, week: pa.Table, ads: pa.Table) -> None:
-        """Take notice of the log of a week that is over, and of the text of the ads."""
+        """Learn from the log of the last week and the text of the ads."""
         ...
 
 
@@ -62,23 +62,30 @@ def fill_pages_by_rule(
     )
     variations = np.minimum(count, VARIATIONS)
     names = np.array(market.ads["ad"].to_pylist(), object)
-    shown, offers = [], []
-    for each, many in zip(keys.tolist(), variations.tolist(), strict=True):
-        q, slots = divmod(each, longest + 1)
-        own = np.flatnonzero(available[q])
-        noise = AUCTION_NOISE_STD * rng.standard_normal((many, len(own)))
-        ads = tuple(names[market.candidates[q, own]])
-        shown.append(own)
+    rows_of_offers, offers = [], []
+    for key_value, n_variations in zip(keys.tolist(), variations.tolist(), strict=True):
+        query_row, slots = divmod(key_value, longest + 1)
+        candidate_rows = np.flatnonzero(available[query_row])
+        noise = AUCTION_NOISE_STD * rng.standard_normal((n_variations, len(candidate_rows)))
+        ads = tuple(names[market.candidates[query_row, candidate_rows]])
+        rows_of_offers.append(candidate_rows)
         offers.append(
-            Offer(market.queries.text[q].as_py(), ads, market.bid[q, own] * np.exp(noise), slots)
+            Offer(
+                market.queries.text[query_row].as_py(),
+                ads,
+                market.bid[query_row, candidate_rows] * np.exp(noise),
+                slots,
+            )
         )
     pages = rule.choose(offers)
     first = np.concatenate([[0], np.cumsum(variations)])
     best = np.zeros((first[-1], longest), np.int32)  # [variation of a key, position]
     bids, prices = np.zeros((2, first[-1], longest))
-    for own, offer, page, start in zip(shown, offers, pages, first.tolist(), strict=False):
+    for candidate_rows, offer, page, start in zip(
+        rows_of_offers, offers, pages, first.tolist(), strict=False
+    ):
         rows = slice(start, start + len(page.ads)), slice(page.ads.shape[1])
-        best[rows], prices[rows] = own[page.ads], page.prices
+        best[rows], prices[rows] = candidate_rows[page.ads], page.prices
         bids[rows] = np.take_along_axis(offer.bids, page.ads, axis=1)
     row = first[key] + rng.integers(0, variations[key])
     on_page = np.arange(longest) < sizes[:, None]

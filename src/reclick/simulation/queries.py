@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from reclick.data.batch import Float64, Int64
     from reclick.simulation.vocabulary import Texts
 
-# Unless the number of queries is given. With Zipf's law, volumes then spread as in the paper's
-# Table 1.
+# For the default number of queries. With Zipf's law, volumes are then distributed as in Table 1 of
+# the paper.
 SESSIONS_PER_QUERY = 3
 FREQUENT_QUERIES = 0.5  # proportion of the queries, the most frequent, that exist from week 1
 NEW_QUERIES = 0.1  # proportion of the other queries that is new in each week after the first
@@ -47,15 +47,15 @@ class Queries:
 
 
 def make_queries(
-    requested: int | None, sessions: int, weeks: int, n_brands: int, rng: np.random.Generator
+    n_requested: int | None, sessions: int, weeks: int, n_brands: int, rng: np.random.Generator
 ) -> Queries:
-    """Draw the queries: the fewer parts one has, the likelier it exists and is frequent.
+    """Draw the queries: those with fewer parts are more likely to exist, and more frequent.
 
-    In each topic the first `n_brands` brands may be named in a query.
+    Queries can name the first `n_brands` brands of each topic.
     """
     forms = list_forms(n_brands)
     topic, modifier, detail, _, _, brand = forms
-    count = _count_queries(requested, sessions, len(topic))
+    count = _count_queries(n_requested, sessions, len(topic))
     parts = np.count_nonzero(forms[1:4] >= 0, axis=0)
     order = np.argsort(parts + rng.gumbel(0.0, RANK_NOISE, len(parts)), kind="stable")[:count]
     share = 1.0 / np.arange(1, count + 1)
@@ -72,20 +72,20 @@ def make_queries(
     )
 
 
-def _count_queries(requested: int | None, sessions: int, possible: int) -> int:
-    """The number requested, or what is usual for a log of this many sessions."""
-    if requested is None:
+def _count_queries(n_requested: int | None, sessions: int, possible: int) -> int:
+    """The requested number of queries, or the default for a log of this many sessions."""
+    if n_requested is None:
         return min(max(1, sessions // SESSIONS_PER_QUERY), possible)
-    if requested > possible:
+    if n_requested > possible:
         expected = f"at most {possible}: the simulator's words make no more"
-        raise SettingError("queries", requested, expected)
-    return requested
+        raise SettingError("queries", n_requested, expected)
+    return n_requested
 
 
 def draw_first_weeks(count: int, weeks: int, new: float, rng: np.random.Generator) -> Int64:
-    """The first week of each of `count` items: from the second week on, `new` of all are new."""
-    existing = (1.0 - new) ** np.arange(weeks - 1, -1, -1)  # [week] proportion of all items
-    return np.searchsorted(existing, rng.random(count), side="right").astype(np.int64)
+    """Draw the first week of each item: from the second week on, a share `new` of all is new."""
+    share_until = (1.0 - new) ** np.arange(weeks - 1, -1, -1)  # [week] proportion of all items
+    return np.searchsorted(share_until, rng.random(count), side="right").astype(np.int64)
 
 
 def list_forms(n_brands: int) -> Int64:
@@ -98,23 +98,27 @@ def list_forms(n_brands: int) -> Int64:
         _topic_forms(topic, [len(phrases[topic]) + 1 for phrases in lists])
         for topic in range(len(TOPIC_NAMES))
     ]
-    topic, brand, alone = (part.reshape(-1) for part in np.indices((len(TOPIC_NAMES), n_brands, 2)))
+    topic, brand, is_alone = (
+        part.reshape(-1) for part in np.indices((len(TOPIC_NAMES), n_brands, 2))
+    )
     none = np.full_like(topic, -1)
-    return np.concatenate([*grids, np.stack([topic, none, none, alone - 1, none, brand])], axis=1)
+    return np.concatenate(
+        [*grids, np.stack([topic, none, none, is_alone - 1, none, brand])], axis=1
+    )
 
 
 def _topic_forms(topic: int, shape: list[int]) -> Int64:
     grid = np.indices((*shape, 2)).reshape(4, -1) - 1
-    grid = grid[:, (grid[3] < 0) | (grid[1] >= 0)]  # without a detail, none can come first
+    grid = grid[:, (grid[3] < 0) | (grid[1] >= 0)]  # without a detail, no detail can come first
     return np.concatenate(
         [np.full((1, grid.shape[1]), topic), grid, np.full((1, grid.shape[1]), -1)]
     )
 
 
 def _spell_queries(forms: Int64) -> pa.StringArray:
-    """The text of each form.
+    """Write the text of each form.
 
-    Such as "emergency boston plumber near me" (detail first), "emergency plumber boston near me",
+    Examples: "emergency boston plumber near me" (detail first), "emergency plumber boston near me",
     "harborline" and "harborline plumber".
     """
     topic, modifier, detail, ending, first, brand = forms
@@ -131,8 +135,6 @@ def _spell_queries(forms: Int64) -> pa.StringArray:
 
 
 def _join_words(words: list[Texts]) -> pa.StringArray:
-    """Words with one space between them; empty words are left out."""
-    spaced = pc.binary_join_element_wise(*(pa.array(each, pa.string()) for each in words), " ")
-    return pc.replace_substring_regex(
-        pc.utf8_trim_whitespace(spaced), pattern=" +", replacement=" "
-    )
+    """Join words with one space between them; empty words are left out."""
+    text = pc.binary_join_element_wise(*(pa.array(column, pa.string()) for column in words), " ")
+    return pc.replace_substring_regex(pc.utf8_trim_whitespace(text), pattern=" +", replacement=" ")

@@ -1,4 +1,4 @@
-"""What users do with a page. No model of Reclick describes them: they are of several types.
+"""The behaviour of users on a page. They are of several types, and follow no model of Reclick.
 
 A user who examines an ad is attracted when appeal + mood + noise > threshold. The noise is standard
 normal, drawn for each ad examined; the mood is normal, drawn once for the session; the threshold
@@ -53,12 +53,12 @@ CONVERSION_RATE = (0.005, 0.15)
 
 
 def draw_outcomes(satisfied: Bool, rng: np.random.Generator) -> tuple[Float64, Float64]:
-    """Seconds of dwell, to a tenth, and conversions after each click [click]."""
+    """Draw dwell times in seconds, to a tenth, and conversions after each click [click]."""
     which = satisfied.astype(np.int64)
     spread = np.exp(DWELL_SPREAD * rng.standard_normal(len(which)))
     dwell = np.round(np.array(DWELL_MEDIAN)[which] * spread, 1)
-    converted = rng.random(len(which)) < np.array(CONVERSION_RATE)[which]
-    return dwell, converted.astype(np.float64)
+    has_conversion = rng.random(len(which)) < np.array(CONVERSION_RATE)[which]
+    return dwell, has_conversion.astype(np.float64)
 
 
 def behaviour_parameters() -> dict[str, Any]:
@@ -76,7 +76,7 @@ def behaviour_parameters() -> dict[str, Any]:
 def user_type_shares(volume: Float64) -> Float64:
     """Proportions [query, user type] by the number of sessions of each query.
 
-    The more frequent a query, the more of its users know what they want and click once.
+    The more frequent a query, the more of its users know their goal and click once.
     """
     slope = 1.0 + (volume / HALFWAY_VOLUME) ** VOLUME_EXPONENT
     explorers = FEWEST_EXPLORERS + (MOST_EXPLORERS - FEWEST_EXPLORERS) / slope
@@ -120,7 +120,7 @@ def normal_cdf(values: Float64) -> Float64:
 
 @subkernel
 def draw_user_type(shares: Float64, rng: np.random.Generator) -> int:
-    """A user type, each with its probability."""
+    """Draw a user type, given their probabilities."""
     remaining = rng.random()
     for user_type in range(len(shares) - 1):
         remaining -= shares[user_type]
@@ -138,10 +138,10 @@ def browse_page(
     attraction: Float64,  # [ad] filled for the ads examined
     clicks: Int32,  # filled
 ) -> tuple[int, bool]:
-    """Let one user visit a page: write the clicked positions to `clicks`, and return their number.
+    """Let one user visit a page; writes the clicked positions to `clicks`.
 
-    Also whether a landing page satisfied the user and ended the session; one-click users leave
-    whether it does or not.
+    Returns the number of clicks, and whether a landing page satisfied the user and ended the
+    session; one-click users leave in any case.
     """
     if user_type == BOT:
         return _click_as_bot(len(appeal), rng, clicks), False
@@ -164,7 +164,7 @@ def _get_examined(step: int, n_ads: int, upward: bool) -> int:
 
 @subkernel
 def _draw_examinations(user_type: int, n_ads: int, rng: np.random.Generator) -> int:
-    """How many ads the user examines."""
+    """Draw the number of ads that the user examines."""
     stop = rng.random() ** (1.0 / STOP_EXPONENT[user_type])
     count = 1
     while count < n_ads and rng.random() >= stop:
@@ -237,6 +237,6 @@ def _click_as_bot(n_ads: int, rng: np.random.Generator, clicks: Int32) -> int:
     if rng.random() < 0.5:
         return n_ads
     for j in range(n_ads - 1):  # shuffle
-        other = rng.integers(j, n_ads)
-        clicks[j], clicks[other] = clicks[other], clicks[j]
+        swap = rng.integers(j, n_ads)
+        clicks[j], clicks[swap] = clicks[swap], clicks[j]
     return int(rng.integers(1, n_ads + 1))

@@ -18,7 +18,7 @@ Texts = npt.NDArray[np.object_]
 
 
 class TradeVocabulary(NamedTuple):
-    """What the queries and ads of one trade have in common; every field is a list of phrases."""
+    """The phrases of queries and ads of one trade; every field is a list of phrases."""
 
     modifiers: str  # before the topic in a query, and in the title of an ad
     details: str  # after the topic: a city, a group of people, a material
@@ -220,7 +220,7 @@ def brand_names() -> Texts:
 
 
 def brands_per_topic() -> int:
-    """How many brands every topic has.
+    """The number of brands of every topic.
 
     >>> brands_per_topic()
     30
@@ -231,26 +231,26 @@ def brands_per_topic() -> int:
 def brand_of_topic(topic: Int64, brand: Int64) -> Texts:
     """The names of brands by topic and number within the topic; empty for number −1."""
     names = np.append(brand_names(), "")
-    selected: Texts = names[np.where(brand < 0, -1, brand * len(TOPIC_NAMES) + topic)]
-    return selected
+    brands: Texts = names[np.where(brand < 0, -1, brand * len(TOPIC_NAMES) + topic)]
+    return brands
 
 
 def take_phrases(lists: list[list[str]], which: Int64, number: Int64) -> Texts:
-    """Phrase `number` of list `which`, for each pair of them; number −1 is the empty phrase.
+    """Take phrase `number` of list `which`, element by element; −1 is the empty phrase.
 
     >>> take_phrases([["a", "b"], ["c"]], np.array([0, 1, 1]), np.array([1, 0, -1])).tolist()
     ['b', 'c', '']
     """
     flat = np.array(["", *chain.from_iterable(lists)], object)
     starts = 1 + np.cumsum([0, *map(len, lists)])[which]
-    selected: Texts = flat[np.where(number < 0, 0, starts + number)]
-    return selected
+    texts: Texts = flat[np.where(number < 0, 0, starts + number)]
+    return texts
 
 
 def draw_two_phrases(
     lists: list[list[str]], which: Int64, rng: np.random.Generator
 ) -> tuple[Texts, Texts]:
-    """Two different phrases of list `which`, for each element of `which`."""
+    """Draw two different phrases of list `which`, for each element of `which`."""
     sizes = np.array([*map(len, lists)])[which]
     first = rng.integers(0, sizes)
     second = (first + rng.integers(1, sizes)) % sizes

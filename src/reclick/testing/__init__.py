@@ -1,4 +1,4 @@
-"""Checks that every click model passes: Reclick's own tests run them, and so may yours.
+"""Checks that every click model must pass, for the tests of Reclick and for your own tests.
 
     from reclick.testing import check_model
 
@@ -6,8 +6,8 @@
         check_model(MyModel, oracle=my_brute_force)
 
 An oracle is a second, slow implementation of the model: a function of (fitted model, query, ads)
-that returns the probability of every click sequence, best by enumerating the latent variables with
-the fitted parameters. Without one only consistency is checked, not the formula.
+that returns the probability of every click sequence, preferably by enumerating the latent variables
+with the fitted parameters. Without an oracle, only consistency is checked, not the formula.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "Oracle",
     "check_model",
 ]
-CHECKS: dict[str, Callable[[ModelCase], None]] = {  # by name, without "check_"
+CHECKS: dict[str, Callable[[ModelCase], None]] = {  # name, without "check_" → check
     name.removeprefix("check_"): function
     for module in (answer_checks, fit_checks)
     for name, function in vars(module).items()
@@ -39,12 +39,12 @@ CHECKS: dict[str, Callable[[ModelCase], None]] = {  # by name, without "check_"
 
 
 class ConformanceError(AssertionError):
-    """A model fails some checks; the message lists them with what was got and expected."""
+    """A model fails some checks; the message lists them with actual and expected values."""
 
 
 @dataclass
 class ConformanceReport:
-    """The checks of a model that passed, and those that do not apply, with the reasons."""
+    """The checks that a model passed, and those that do not apply, with the reasons."""
 
     model: str
     passed: list[str] = field(default_factory=list)
@@ -53,8 +53,8 @@ class ConformanceReport:
 
     def __str__(self) -> str:
         lines = [f"{self.model}: {len(self.passed)} checks passed"]
-        for what, listed in (("failed", self.failed), ("skipped", self.skipped)):
-            lines += [f"  {what} {name}: {reason}" for name, reason in listed.items()]
+        for what, reasons in (("failed", self.failed), ("skipped", self.skipped)):
+            lines += [f"  {what} {name}: {reason}" for name, reason in reasons.items()]
         return "\n".join(lines)
 
 
@@ -66,20 +66,20 @@ def check_model(
     rounding: float = 1e-9,
     only: Iterable[str] | None = None,
 ) -> ConformanceReport:
-    """Run every check (or `only` some, by name) and raise a `ConformanceError` that lists failures.
+    """Run all checks (or `only` some, by name); raises a `ConformanceError` that lists failures.
 
-    `settings` are given to the constructor: use them where the defaults search for long. `rounding`
-    is how far answers may differ when sums are taken in another order.
+    `settings` are arguments of the constructor: use them if a fit with the defaults takes long.
+    `rounding` is how much answers may differ when sums are in another order.
     """
-    chosen = list(CHECKS) if only is None else _choose_checks(only)
+    names = list(CHECKS) if only is None else _choose_checks(only)
     case = ModelCase(model, oracle, dict(settings or {}), rounding)
     report = ConformanceReport(model.__name__)
-    for name in chosen:
+    for name in names:
         try:
             CHECKS[name](case)
         except CheckSkipped as reason:
             report.skipped[name] = str(reason)
-        except Exception as error:  # a model under test may raise anything
+        except Exception as error:  # a model under test may raise any exception
             message = str(error).strip() or "it raised without a message"
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
             about = (CHECKS[name].__doc__ or "").strip()
@@ -92,10 +92,10 @@ def check_model(
 
 
 def _choose_checks(only: Iterable[str]) -> list[str]:
-    """The names of the checks to run, each a known one."""
-    chosen = [only] if isinstance(only, str) else list(only)
-    unknown = [name for name in chosen if name not in CHECKS]
-    if unknown or not chosen:
+    """The names of the checks to run; raises if one is unknown."""
+    names = [only] if isinstance(only, str) else list(only)
+    unknown = [name for name in names if name not in CHECKS]
+    if unknown or not names:
         expected = f"one or more of {', '.join(CHECKS)}"
-        raise SettingError("only", unknown or chosen, expected, or_none=True)
-    return chosen
+        raise SettingError("only", unknown or names, expected, or_none=True)
+    return names

@@ -29,7 +29,7 @@ from reclick.testing.cases import (
 
 
 def check_oracle(case: ModelCase) -> None:
-    """Probabilities of sequences and sets equal those of the oracle."""
+    """Probabilities of click sequences and click sets equal those of the oracle."""
     if case.oracle is None:
         raise CheckSkipped(
             "no oracle. Pass oracle=…, a function of (model, query, ads) that returns "
@@ -39,51 +39,54 @@ def check_oracle(case: ModelCase) -> None:
     for page in case.cut_pages(ORACLE_PAGES):
         truth = case.oracle(case.fitted, *page)
         sequences = all_sequences(len(page.ads))
-        ordered = [truth.get(clicks, 0.0) for clicks in sequences]
+        oracle_probabilities = [truth.get(clicks, 0.0) for clicks in sequences]
         sets = [
             sum(truth.get(order, 0.0) for order in itertools.permutations(clicks))
             for clicks in sequences
         ]
-        total = sum(ordered)
+        total = sum(oracle_probabilities)
         assert abs(total - 1) < 1e-12, f"the oracle's probabilities add to {total} on {page}"
         log = every_sequence(page)
-        for method, expected in ((case.fitted.log_prob, ordered), (case.fitted.log_set_prob, sets)):
+        for method, expected in (
+            (case.fitted.log_prob, oracle_probabilities),
+            (case.fitted.log_set_prob, sets),
+        ):
             what = f"{method.__name__} of {page}, against the oracle"
             assert_close(np.exp(method(log)), expected, what, relative=1e-10, absolute=1e-12)
 
 
 def check_sum(case: ModelCase) -> None:
-    """The probabilities of all click sequences of a page add to 1."""
+    """The probabilities of all click sequences of a page sum to 1."""
     for page in case.pages:
         total = sum(case.probabilities(page).values())
         assert abs(total - 1) < 1e-9, f"they add to {total} on {page}"
 
 
 def check_marginals(case: ModelCase) -> None:
-    """A click probability is the sum over the sequences with that click."""
+    """A click probability is the sum over all sequences with that click."""
     for page in case.pages:
         chance = case.probabilities(page)
         sums = [sum(p for c, p in chance.items() if j + 1 in c) for j in range(len(page.ads))]
-        got = case.fitted.click_prob(pages_table([page]))[0]
-        assert_close(got, sums, f"click_prob of {page}", absolute=1e-9)
+        click_prob = case.fitted.click_prob(pages_table([page]))[0]
+        assert_close(click_prob, sums, f"click_prob of {page}", absolute=1e-9)
         expected = case.fitted.expected_clicks(pages_table([page]))[0]
         assert_close(expected, sum(sums), f"expected_clicks of {page}", absolute=1e-9)
 
 
 def check_sets(case: ModelCase) -> None:
-    """The probability of a set of clicks is the sum over its orders."""
+    """The probability of a click set is the sum over its orders."""
     for page in case.pages:
         chance = case.probabilities(page)
         sums = [
             sum(chance[order] for order in itertools.permutations(sorted(clicks)))
             for clicks in chance
         ]
-        got = np.exp(case.fitted.log_set_prob(every_sequence(page)))
-        assert_close(got, sums, f"log_set_prob of {page}", relative=1e-9, absolute=1e-12)
+        set_prob = np.exp(case.fitted.log_set_prob(every_sequence(page)))
+        assert_close(set_prob, sums, f"log_set_prob of {page}", relative=1e-9, absolute=1e-12)
 
 
 def check_next_click(case: ModelCase) -> None:
-    """The next click is the ratio of the sums over sequences with that prefix."""
+    """The probability of a next click is a ratio of sums over sequences with the same prefix."""
     for page in case.pages:
         chance = case.probabilities(page)
         prefix: dict[ClickSequence, float] = {}
@@ -91,10 +94,10 @@ def check_next_click(case: ModelCase) -> None:
             for size in range(len(clicks) + 1):
                 prefix[clicks[:size]] = prefix.get(clicks[:size], 0.0) + p
         possible = [clicks for clicks in chance if prefix[clicks] > 1e-14]
-        got = case.fitted.next_click_prob(
+        next_click_prob = case.fitted.next_click_prob(
             pages_table([page] * len(possible)), [list(clicks) for clicks in possible]
         )
-        for clicks, row in zip(possible, got, strict=True):
+        for clicks, row in zip(possible, next_click_prob, strict=True):
             ratios = [
                 prefix.get((*clicks, j + 1), 0.0) / prefix[clicks] for j in range(len(page.ads))
             ]
@@ -106,39 +109,43 @@ def check_ranking(case: ModelCase) -> None:
     for page in case.pages:
         chance = case.probabilities(page)
         for length in (None, *range(len(page.ads) + 1)):
-            listed = case.fitted.rank_sequences(page.query, page.ads, length=length, top=5)
+            ranking = case.fitted.rank_sequences(page.query, page.ads, length=length, top=5)
             best = sorted(
                 (p for clicks, p in chance.items() if p > 0 and length in (None, len(clicks))),
                 reverse=True,
             )[:5]
             what = f"rank_sequences of {page}, length {length}"
-            assert_close([each.probability for each in listed], best, what, relative=1e-9)
-            assert_close([chance[each.clicks] for each in listed], best, what, relative=1e-9)
-            assert len({each.clicks for each in listed}) == len(listed), f"{what}: one twice"
+            assert_close([sequence.probability for sequence in ranking], best, what, relative=1e-9)
+            assert_close(
+                [chance[sequence.clicks] for sequence in ranking], best, what, relative=1e-9
+            )
+            assert len({sequence.clicks for sequence in ranking}) == len(ranking), (
+                f"{what}: one twice"
+            )
 
 
 def check_samples(case: ModelCase) -> None:
-    """Sampled sequences are as frequent as they are likely."""
+    """The frequencies of sampled sequences agree with their probabilities."""
     page, n = case.cut_pages(ORACLE_PAGES)[0], 20_000
-    drawn = case.fitted.sample(pages_table([page] * n), np.random.default_rng(3)).to_pylist()
+    sample = case.fitted.sample(pages_table([page] * n), np.random.default_rng(3)).to_pylist()
     frequency: dict[ClickSequence, int] = {}
-    for clicks in map(tuple, drawn):
+    for clicks in map(tuple, sample):
         frequency[clicks] = frequency.get(clicks, 0) + 1
     for clicks, p in case.probabilities(page).items():
-        off = abs(frequency.get(clicks, 0) / n - p)
+        error = abs(frequency.get(clicks, 0) / n - p)
         limit = 5 * math.sqrt(max(p * (1 - p), 0.0) / n) + 1e-9
-        assert off <= limit, f"{clicks}: {frequency.get(clicks, 0)} of {n}, P = {p}"
+        assert error <= limit, f"{clicks}: {frequency.get(clicks, 0)} of {n}, P = {p}"
 
 
 def check_seed(case: ModelCase) -> None:
-    """A seed gives the same sample; another seed another."""
-    first, again, other = (case.fitted.sample(case.log, seed) for seed in (1, 1, 2))
+    """The same seed gives the same sample, another seed another sample."""
+    first, again, other_seed = (case.fitted.sample(case.log, seed) for seed in (1, 1, 2))
     assert first.equals(again), "two samples with one seed differ"
-    assert not first.equals(other), "two seeds give the same sample"
+    assert not first.equals(other_seed), "two seeds give the same sample"
 
 
 def check_finite(case: ModelCase) -> None:
-    """Answers are probabilities, and −inf only where the model declares that it may be."""
+    """Answers are probabilities; log-probabilities are −inf only if the model declares it."""
     rare = every_sequence(case.pages[0]).to_pydict()
     assert_valid(case.fitted, {column: [*case.log[column], *rare[column]] for column in case.log})
     if not case.model.all_sets_possible:
@@ -147,19 +154,19 @@ def check_finite(case: ModelCase) -> None:
 
 
 def check_order(case: ModelCase) -> None:
-    """Clicks back up the page are possible for an ordered model, and only for one."""
-    falling = [
+    """Backward clicks are possible for models with an order of clicks, and only for them."""
+    upward = [
         p
         for page in case.pages
         for clicks, p in case.probabilities(page).items()
         if list(clicks) != sorted(clicks)
     ]
-    possible = any(p > 0 for p in falling)
+    possible = any(p > 0 for p in upward)
     assert possible == case.model.ordered, f"ordered = {case.model.ordered}, possible = {possible}"
 
 
 def check_next_click_without_order(case: ModelCase) -> None:
-    """To a model without order, the order of the clicks so far makes no difference."""
+    """For a model without an order of clicks, the order of the clicks so far has no effect."""
     if case.model.ordered:
         raise CheckSkipped("the order of clicks matters to it")
     if not case.model.all_sets_possible:
@@ -170,7 +177,7 @@ def check_next_click_without_order(case: ModelCase) -> None:
 
 
 def check_unseen(case: ModelCase) -> None:
-    """Queries and ads that are not in the log get an answer between 0 and 1."""
+    """Click probabilities of new queries and ads are between 0 and 1."""
     log: Columns = {
         "query": ["never", "q", "never"],
         "ads": [["never1", "never2"], ["a", "never"], ["a"]],
@@ -183,7 +190,7 @@ def check_unseen(case: ModelCase) -> None:
 
 
 def check_long_pages(case: ModelCase) -> None:
-    """Long pages are predicted to a file as click_prob answers them, or refused by both."""
+    """For long pages, predict writes the values of click_prob, or both raise."""
     pages = {"query": ["q"] * 3, "ads": [[f"a{i}" for i in range(14)]] * 3}
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "out.parquet"
@@ -196,12 +203,12 @@ def check_long_pages(case: ModelCase) -> None:
                 raise CheckSkipped(f"pages of 14 ads are refused by both: {reason}") from None
             raise AssertionError("click_prob refuses a page that predict() answers") from None
         predict(case.fitted, pages, target, top=0)
-        written = pq.read_table(target)["click_prob"].to_pylist()
-    assert written == expected.tolist(), "predict() writes other values than click_prob"
+        values_in_file = pq.read_table(target)["click_prob"].to_pylist()
+    assert values_in_file == expected.tolist(), "predict() writes other values than click_prob"
 
 
 def check_relevance(case: ModelCase) -> None:
-    """Relevance has its columns, intervals hold the values, and the support is that of the log."""
+    """Relevance has its columns, intervals contain the values, and support is that of the log."""
     table = relevance_or_reason(case.fitted)
     if isinstance(table, str):
         _skip_without_relevance(case, table)
@@ -218,17 +225,17 @@ def check_relevance(case: ModelCase) -> None:
     for column, lists in (("impressions", case.log["ads"]), ("clicks", case.log["clicks"])):
         total, expected_total = sum(table[column].to_pylist()), sum(map(len, lists))
         assert total == expected_total, f"{column} add to {total}, expected {expected_total}"
-    shown = {
+    log_pairs = {
         (query, ad)
         for query, ads in zip(case.log["query"], case.log["ads"], strict=True)
         for ad in ads
     }
     pairs = set(zip(table["query"].to_pylist(), table["ad"].to_pylist(), strict=True))
-    assert pairs == shown, "the pairs are not those of the log"
+    assert pairs == log_pairs, "the pairs are not those of the log"
 
 
 def check_relevance_of_pairs(case: ModelCase) -> None:
-    """Relevance of requested pairs comes in their order, with those that are not in the log."""
+    """Relevance of requested pairs is in their order, and includes pairs not in the log."""
     pairs = {"query": ["q", "never", "q"], "ad": ["b", "a", "never"]}
     try:
         table = case.fitted.relevance(pairs)

@@ -1,4 +1,4 @@
-"""What models are checked with: logs, pages, a fitted model, and comparisons of answers."""
+"""The inputs of checks: logs, pages and a fitted model; and comparisons of answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Oracle = Callable[[Any, str, tuple[str, ...]], Mapping[ClickSequence, float]]
 
 
 class Page(NamedTuple):
-    """A query and the ads that it is answered with."""
+    """A query and the ads of its page."""
 
     query: str
     ads: tuple[str, ...]
@@ -36,7 +36,7 @@ ADS: Columns = {
     "description": [f"{'sale' if i % 4 else 'leather'} number{i % 7}" for i in range(17)],
     "display_url": [f"{letter}.example" for letter in (*LETTERS, "new")],
 }
-PAGES = (  # in all of them something differs that a model may get wrong
+PAGES = (  # each is a different source of mistakes
     Page("q", ("a", "b", "c", "d")),
     Page("q", ("b", "a", "b")),  # an ad twice
     Page("never", ("a", "never", "new")),  # a query and ads that are not in the log, one with text
@@ -70,11 +70,11 @@ SMALL_LOGS: dict[str, Columns] = {
 
 
 class CheckSkipped(Exception):  # noqa: N818, no error: as in pytest
-    """A check does not apply to a model, for the reason given."""
+    """A check does not apply to a model; the message is the reason."""
 
 
 class ModelCase:
-    """A model under test, fitted to the common log once; the checks must not change it."""
+    """A model under test, fitted once to the common log; checks must not change it."""
 
     def __init__(
         self,
@@ -90,25 +90,25 @@ class ModelCase:
         self._probabilities: dict[Page, dict[ClickSequence, float]] = {}
 
     def new(self, **changes: Any) -> Any:
-        """A model with the settings of this case, not fitted."""
+        """A new model with the settings of this case, not fitted."""
         return self.model(**{**self.settings, **changes})
 
     @cached_property
     def log(self) -> Columns:
-        """The common log, cut to pages that the model takes."""
+        """The common log, with pages cut to the longest that the model takes."""
         return self.cut(LOG)
 
     @cached_property
     def pages(self) -> tuple[Page, ...]:
-        """The common pages, cut likewise."""
+        """The common pages, cut to the same length."""
         return self.cut_pages(PAGES)
 
     def cut(self, log: Columns) -> Columns:
-        """A log whose pages end at `max_page_ads` of the model, with the clicks on what is left."""
+        """Cut the pages of a log to `max_page_ads` of the model; clicks below are dropped."""
         return cut_log(log, self.model.max_page_ads)
 
     def cut_pages(self, pages: Sequence[Page]) -> tuple[Page, ...]:
-        """Pages that end at `max_page_ads` of the model."""
+        """Cut pages to `max_page_ads` of the model."""
         return tuple(Page(page.query, page.ads[: self.model.max_page_ads]) for page in pages)
 
     @cached_property
@@ -117,7 +117,7 @@ class ModelCase:
         return self.new().fit(as_table(self.log), ads=ADS)
 
     def answer(self, model: ClickModel, log: Columns | None = None) -> dict[str, Any]:
-        """What every method of a model answers for a log, by default the common one."""
+        """The answers of all methods of a model for a log, by default the common one."""
         return all_answers(model, self.log if log is None else self.cut(log), self.pages)
 
     def probabilities(self, page: Page) -> dict[ClickSequence, float]:
@@ -128,7 +128,7 @@ class ModelCase:
 
     @property
     def number(self) -> tuple[str, float]:
-        """A setting that takes a number, and a value that it does not have."""
+        """A setting that is a number, and a value that differs from the current one."""
         settings: dict[str, Any] = self.new().get_params()
         for name, value in settings.items():
             if isinstance(value, float) and value:
@@ -161,10 +161,10 @@ def make_log(seed: int = 0, sessions: int = 420, longest: int = 12) -> Columns:
     for i in range(sessions):
         n = 1 + i % longest
         ads = rng.choice(list(LETTERS), n, replace=n == 7).tolist()
-        attracted = rng.random(n) < 0.5 / (1 + np.arange(n) * 0.4) * np.array(
+        is_clicked = rng.random(n) < 0.5 / (1 + np.arange(n) * 0.4) * np.array(
             [0.4 + 0.1 * (LETTERS.index(ad) % 7) for ad in ads]
         )
-        clicks = np.flatnonzero(attracted) + 1
+        clicks = np.flatnonzero(is_clicked) + 1
         if len(clicks) > 1 and rng.random() < 0.3:
             clicks = rng.permutation(clicks)
         log["query"].append(str(rng.choice(["q", "q", "q", "r", "s", f"rare{i % 9}"])))
@@ -177,15 +177,17 @@ LOG = make_log()
 
 
 def cut_log(log: Columns, most: int | None) -> Columns:
-    """A log whose pages have at most so many ads, with the clicks on those."""
+    """Cut the pages of a log to at most so many ads; clicks below are dropped."""
     if most is None:
         return log
-    clicks = [[click for click in each if click <= most] for each in log["clicks"]]
+    clicks = [
+        [click for click in session_clicks if click <= most] for session_clicks in log["clicks"]
+    ]
     return {**log, "ads": [ads[:most] for ads in log["ads"]], "clicks": clicks}
 
 
 def as_table(log: Mapping[str, Sequence[Any]]) -> pa.Table:
-    """The columns as Arrow, with types that hold for empty lists too."""
+    """The columns as an Arrow table, with explicit types because lists may be empty."""
     types = {
         "query": pa.string(),
         "ads": pa.list_(pa.string()),
@@ -196,7 +198,7 @@ def as_table(log: Mapping[str, Sequence[Any]]) -> pa.Table:
 
 
 def every_sequence(page: Page) -> pa.Table:
-    """A log with every click sequence of a page."""
+    """A log with a session for every click sequence of a page."""
     clicks = all_sequences(len(page.ads))
     n = len(clicks)
     return as_table({"query": [page.query] * n, "ads": [page.ads] * n, "clicks": clicks})
@@ -216,7 +218,7 @@ def pages_table(pages: Sequence[Page]) -> pa.Table:
 def relevance_or_reason(
     model: ClickModel, pairs: object = None, text: object = None
 ) -> pa.Table | str:
-    """The relevance, sorted by query and ad, or why the model has none."""
+    """The relevance, sorted by query and ad, or the reason why the model has none."""
     try:
         table = model.relevance(pairs, text=text)
     except CannotAnswerError as error:
@@ -225,7 +227,7 @@ def relevance_or_reason(
 
 
 def all_answers(model: ClickModel, log: Columns, pages: Sequence[Page]) -> dict[str, Any]:
-    """What every method of the model answers for a log, and its rankings of some pages."""
+    """The answers of all methods of the model for a log, and its rankings of some pages."""
     table = as_table({name: values for name, values in log.items() if name != "weight"})
     relevance = relevance_or_reason(model)
     return {
@@ -235,7 +237,7 @@ def all_answers(model: ClickModel, log: Columns, pages: Sequence[Page]) -> dict[
         "expected_clicks": model.expected_clicks(table),
         "next_click_prob": model.next_click_prob(table),
         "rank_sequences": [
-            [each.probability for each in model.rank_sequences(*page)] for page in pages
+            [sequence.probability for sequence in model.rank_sequences(*page)] for page in pages
         ],
         "relevance": relevance
         if isinstance(relevance, str)
@@ -245,11 +247,11 @@ def all_answers(model: ClickModel, log: Columns, pages: Sequence[Page]) -> dict[
 
 
 def assert_close(
-    got: Any, expected: Any, what: str, *, relative: float = 0.0, absolute: float = 0.0
+    actual: Any, expected: Any, what: str, *, relative: float = 0.0, absolute: float = 0.0
 ) -> None:
-    """Refuse numbers that differ by more than a tolerance."""
+    """Raise if numbers differ by more than a tolerance."""
     np.testing.assert_allclose(
-        np.asarray(got, np.float64),
+        np.asarray(actual, np.float64),
         np.asarray(expected, np.float64),
         rtol=relative,
         atol=absolute,
@@ -257,40 +259,42 @@ def assert_close(
     )
 
 
-def assert_same(got: Any, expected: Any, within: float, what: str = "answers") -> None:
-    """Refuse answers that differ by more than rounding; by a bit, where `within` is 0."""
+def assert_same(actual: Any, expected: Any, within: float, what: str = "answers") -> None:
+    """Raise if answers differ by more than `within`; with 0, if they differ at all."""
     if isinstance(expected, dict):
-        assert got.keys() == expected.keys(), f"{what}: {list(got)} instead of {list(expected)}"
+        assert actual.keys() == expected.keys(), (
+            f"{what}: {list(actual)} instead of {list(expected)}"
+        )
         for key, values in expected.items():
-            assert_same(got[key], values, within, f"{what}[{key}]")
+            assert_same(actual[key], values, within, f"{what}[{key}]")
     elif isinstance(expected, str) or (within == 0 and isinstance(expected, list)):
-        assert got == expected, f"{what}: got {got!r}, expected {expected!r}"
+        assert actual == expected, f"{what}: got {actual!r}, expected {expected!r}"
     elif isinstance(expected, list) and expected and isinstance(expected[0], list):
-        for ours, theirs in zip(got, expected, strict=True):
-            assert_same(ours, theirs, within, what)
+        for actual_item, expected_item in zip(actual, expected, strict=True):
+            assert_same(actual_item, expected_item, within, what)
     else:
-        assert_close(got, expected, what, relative=within, absolute=within)
+        assert_close(actual, expected, what, relative=within, absolute=within)
 
 
 def assert_valid(model: ClickModel, log: Columns) -> None:
-    """Refuse answers that are not probabilities, or −inf where the model does not declare it."""
+    """Raise if answers are not probabilities, or −inf although the model does not declare it."""
     table = as_table(log)
-    ordered, sets = model.log_prob(table), model.log_set_prob(table)
+    sequences, sets = model.log_prob(table), model.log_set_prob(table)
     marginals = model.click_prob(table)
     beyond = np.arange(marginals.shape[1]) >= np.array([len(ads) for ads in log["ads"]])[:, None]
     assert (np.isnan(marginals) == beyond).all(), "click_prob: nan on the page, or a value beyond"
     inside = marginals[~beyond]
     assert ((inside >= 0) & (inside <= 1 + 1e-12)).all(), "click_prob is outside [0, 1]"
-    assert not np.isnan(ordered).any(), "log_prob has nan"
+    assert not np.isnan(sequences).any(), "log_prob has nan"
     assert not np.isnan(sets).any(), "log_set_prob has nan"
-    assert (ordered <= sets + 1e-9).all(), "a sequence is likelier than its set of clicks"
+    assert (sequences <= sets + 1e-9).all(), "a sequence is likelier than its set of clicks"
     assert (sets <= 1e-9).all(), "log_set_prob is above 0"
     if model.all_sets_possible:
         assert np.isfinite(sets).all(), (
             "log_set_prob is −inf for a session: declare all_sets_possible = False if that is meant"
         )
         falls = np.array([list(clicks) != sorted(clicks) for clicks in log["clicks"]])
-        assert np.isfinite(ordered[~falls]).all(), "log_prob is −inf for clicks down the page"
-        assert (np.isfinite(ordered[falls]) == model.ordered).all(), (
+        assert np.isfinite(sequences[~falls]).all(), "log_prob is −inf for clicks down the page"
+        assert (np.isfinite(sequences[falls]) == model.ordered).all(), (
             f"clicks back up the page: ordered = {model.ordered}, but log_prob disagrees"
         )

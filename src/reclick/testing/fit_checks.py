@@ -33,7 +33,7 @@ from reclick.testing.cases import (
 
 
 def check_objective(case: ModelCase) -> None:
-    """The objective never falls."""
+    """The objective never decreases."""
     _require_iterations(case)
     objective = np.asarray(case.fitted.objective_)
     assert len(objective) == case.fitted.iterations_ > 1, "iterations_ is not that of objective_"
@@ -42,7 +42,7 @@ def check_objective(case: ModelCase) -> None:
 
 
 def check_convergence(case: ModelCase) -> None:
-    """converged_ and message_ are true, whether the fit converged or was cut short."""
+    """converged_ and message_ are correct, whether the fit converged or stopped early."""
     _require_iterations(case)
     short = case.new(max_iterations=1).fit(case.log)
     assert short.converged_ is False, "converged_ is not False after one iteration"
@@ -56,40 +56,40 @@ def check_convergence(case: ModelCase) -> None:
 
 
 def check_fit_report(case: ModelCase) -> None:
-    """An iterative model, and only one, has the attributes that report on its fit."""
-    there = sorted(set(FIT_REPORT) & set(vars(case.fitted)))
+    """Iterative models, and only they, have the attributes that report on the fit."""
+    attributes = sorted(set(FIT_REPORT) & set(vars(case.fitted)))
     expected = sorted(FIT_REPORT) if case.iterative else []
-    assert there == expected, f"fitted attributes {there}, expected {expected}"
+    assert attributes == expected, f"fitted attributes {attributes}, expected {expected}"
 
 
 def check_weights(case: ModelCase) -> None:
-    """A session of weight 2 counts as the same session twice."""
+    """A session of weight 2 has the same effect as two equal sessions."""
     small = case.cut(make_log(1, 120, longest=6))
     twice = {
         column: [value for i, value in enumerate(values) for _ in range(1 + i % 2)]
         for column, values in small.items()
     }
     weights = [1.0 + i % 2 for i in range(120)]
-    weighted = case.new().fit(as_table({**small, "weight": weights}), ads=ADS)
-    repeated = case.new().fit(as_table(twice), ads=ADS)
-    _compare(case, weighted, repeated, small)
+    weighted_fit = case.new().fit(as_table({**small, "weight": weights}), ads=ADS)
+    repeated_fit = case.new().fit(as_table(twice), ads=ADS)
+    _compare(case, weighted_fit, repeated_fit, small)
 
 
 def check_row_order(case: ModelCase) -> None:
-    """The order of the rows of the log does not matter."""
+    """The order of the rows of the log has no effect."""
     order = np.random.default_rng(4).permutation(len(case.log["query"]))
-    shuffled = {column: [values[i] for i in order] for column, values in case.log.items()}
-    _compare(case, case.new().fit(as_table(shuffled), ads=ADS), case.fitted, case.log)
+    shuffled_log = {column: [values[i] for i in order] for column, values in case.log.items()}
+    _compare(case, case.new().fit(as_table(shuffled_log), ads=ADS), case.fitted, case.log)
 
 
 def check_repeatable(case: ModelCase) -> None:
-    """A second fit gives the same answers to the last bit."""
+    """A second fit gives exactly the same answers."""
     again = case.new().fit(as_table(case.log), ads=ADS)
     assert_same(case.answer(again), case.answer(case.fitted), 0)
 
 
 def check_small_logs(case: ModelCase) -> None:
-    """Logs of a few sessions, without clicks or with nothing else, can be fitted."""
+    """Models can be fitted to small logs, also without any click or with a click everywhere."""
     for name, log in SMALL_LOGS.items():
         model = case.new().fit(as_table(case.cut(log)))
         for page in case.pages:
@@ -100,7 +100,7 @@ def check_small_logs(case: ModelCase) -> None:
 
 
 def check_history(case: ModelCase) -> None:
-    """A log with a history can be fitted, or the model says that it uses none."""
+    """A model can be fitted with a history, or raises because it uses none."""
     log = as_table(case.cut(make_log(5, 60, longest=4)))
     if not case.model.uses_history:
         try:
@@ -112,7 +112,7 @@ def check_history(case: ModelCase) -> None:
 
 
 def check_strengths(case: ModelCase) -> None:
-    """Every strength of a prior may be 0."""
+    """Every prior strength can be 0."""
     zero = {name: 0 for name in case.model.settings if name.endswith("strength")}
     if not zero:
         raise CheckSkipped("it has no strength of a prior")
@@ -123,7 +123,7 @@ def check_strengths(case: ModelCase) -> None:
 
 
 def check_longer_pages(case: ModelCase) -> None:
-    """A page that is longer than any of the log gets an answer."""
+    """Pages longer than all pages of the log get an answer."""
     most = case.model.max_page_ads or 12
     model = case.new().fit(as_table(make_log(6, 60, longest=min(3, most - 1))))
     assert_valid(model, {"query": ["q"], "ads": [list(LETTERS[:most])], "clicks": [[1, 2]]})
@@ -153,18 +153,18 @@ def check_words(case: ModelCase) -> None:
 
 
 def check_saving(case: ModelCase) -> None:
-    """A saved and loaded model answers the same to the last bit."""
+    """A saved and loaded model gives exactly the same answers."""
     again = _save_and_load(case, case.fitted)
     assert type(again) is case.model, f"loaded a {type(again).__name__}"
     assert again.get_params() == case.fitted.get_params(), "the settings changed"
     assert_same(case.answer(again), case.answer(case.fitted), 0)
     for page in case.pages:
-        listed = again.rank_sequences(*page)
-        assert listed == case.fitted.rank_sequences(*page), f"another ranking on {page}"
+        ranking = again.rank_sequences(*page)
+        assert ranking == case.fitted.rank_sequences(*page), f"another ranking on {page}"
 
 
 def check_saving_words(case: ModelCase) -> None:
-    """A saved and loaded model with the prior "words" answers the same to the last bit."""
+    """A saved and loaded model with the prior "words" gives exactly the same answers."""
     _require_words(case)
     log = as_table(case.cut(make_log(7, 80, longest=4)))
     model = case.new(attractiveness_prior="words").fit(log, ads=ADS)
@@ -172,11 +172,11 @@ def check_saving_words(case: ModelCase) -> None:
 
 
 def check_interruption(case: ModelCase) -> None:
-    """An interrupted fit changes nothing."""
+    """An interrupted fit does not change the model."""
     page = {"query": ["q"], "ads": [["a", "b"]]}
     model = case.new().fit(as_table(case.cut(make_log(9, 20, longest=3))))
     before = model.click_prob(page)
-    own = vars(case.model).get("_fit")
+    own_fit_method = vars(case.model).get("_fit")
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -184,17 +184,17 @@ def check_interruption(case: ModelCase) -> None:
     model_class: Any = case.model
     model_class._fit = stop
     try:
-        for each in (model, fresh := case.new()):
+        for any_model in (model, fresh := case.new()):
             try:
-                each.fit({"query": ["q"] * 2, "ads": [["c", "d"]] * 2, "clicks": [[2], [2]]})
+                any_model.fit({"query": ["q"] * 2, "ads": [["c", "d"]] * 2, "clicks": [[2], [2]]})
             except KeyboardInterrupt:
                 continue
             raise AssertionError("fit() does not call _fit()")
     finally:
-        if own is None:
+        if own_fit_method is None:
             del model_class._fit
         else:
-            model_class._fit = own
+            model_class._fit = own_fit_method
     assert (model.click_prob(page) == before).all(), "the earlier fit was changed"
     assert not fresh.fitted, "a new model is half fitted"
 
@@ -205,8 +205,8 @@ def _require_iterations(case: ModelCase) -> None:
 
 
 def _require_words(case: ModelCase) -> None:
-    declared = case.model.settings.get("attractiveness_prior")
-    if declared is None or "words" not in declared.choices:
+    prior = case.model.settings.get("attractiveness_prior")
+    if prior is None or "words" not in prior.choices:
         raise CheckSkipped('it has no attractiveness_prior="words"')
 
 
@@ -215,9 +215,9 @@ def _ads_table(ads: list[str], titles: list[str]) -> Columns:
     return {"ad": ads, "title": titles, "description": [""] * len(ads), "display_url": urls}
 
 
-def _compare(case: ModelCase, one: ClickModel, other: ClickModel, log: Columns) -> None:
-    """Refuse a difference beyond rounding; samples may differ, as a draw can lie on an edge."""
-    first, second = ({**case.answer(each, log), "sample": ""} for each in (one, other))
+def _compare(case: ModelCase, one: ClickModel, another: ClickModel, log: Columns) -> None:
+    """Raise if answers differ by more than rounding; samples may differ at the edge of a draw."""
+    first, second = ({**case.answer(model, log), "sample": ""} for model in (one, another))
     assert_same(first, second, case.rounding)
 
 
@@ -234,24 +234,26 @@ def _save_and_load(case: ModelCase, model: ClickModel) -> ClickModel:
 def check_constructor(case: ModelCase) -> None:
     """Settings are keyword-only, with immutable defaults."""
     parameters = list(inspect.signature(case.model).parameters.values())
-    for each in parameters:
-        assert each.kind is inspect.Parameter.KEYWORD_ONLY, f"{each.name} is not keyword-only"
-        immutable = isinstance(each.default, str | int | float | bool | tuple | None)
-        assert immutable, f"{each.name}: the default {each.default!r} can be changed"
-    defaults = {each.name: each.default for each in parameters}
+    for parameter in parameters:
+        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, (
+            f"{parameter.name} is not keyword-only"
+        )
+        immutable = isinstance(parameter.default, str | int | float | bool | tuple | None)
+        assert immutable, f"{parameter.name}: the default {parameter.default!r} can be changed"
+    defaults = {parameter.name: parameter.default for parameter in parameters}
     assert case.model().get_params() == defaults, "get_params() is not the constructor's defaults"
 
 
 def check_settings(case: ModelCase) -> None:
-    """Settings are read, changed, cloned and checked."""
+    """Settings can be read, changed and cloned, and are validated."""
     before, clone = case.fitted.get_params(), case.fitted.clone()
-    number, other = case.number
+    number, other_value = case.number
     assert type(clone) is case.model
     assert clone.get_params() == before, "clone() has other settings"
     assert not clone.fitted, "clone() is fitted"
     assert case.fitted.fitted, "clone() made the model forget"
-    assert clone.set_params(**{number: other}) is clone, "set_params() returns another"
-    assert clone.get_params() == {**before, number: other}, "set_params() did not set"
+    assert clone.set_params(**{number: other_value}) is clone, "set_params() returns another"
+    assert clone.get_params() == {**before, number: other_value}, "set_params() did not set"
     assert case.fitted.get_params() == before, "set_params() of a clone changed the model"
     for wrong, hint in (({"strenth": 1}, next(iter(before))), ({number: "much"}, number)):
         try:
@@ -263,26 +265,28 @@ def check_settings(case: ModelCase) -> None:
 
 
 def check_changed_settings(case: ModelCase) -> None:
-    """A fitted model forgets its fit when a setting changes, and only then."""
+    """A fitted model drops its fit when a setting changes, and only then."""
     model = case.new().fit(SMALL_LOGS["one session with a click"])
-    number, other = case.number
+    number, other_value = case.number
     value = model.get_params()[number]
     assert model.set_params(**{number: value}).fitted, "forgot its fit, though nothing changed"
-    assert not model.set_params(**{number: other}).fitted, f"still fitted with another {number}"
+    assert not model.set_params(**{number: other_value}).fitted, (
+        f"still fitted with another {number}"
+    )
 
 
 def check_repr(case: ModelCase) -> None:
     """The repr starts with the settings that differ from their defaults."""
     for model in (case.new(), case.fitted):
         settings = model.get_params().items()
-        changed = [each for each in settings if each[1] != model.settings[each[0]].default]
-        listed = ", ".join(f"{name}={value!r}" for name, value in changed)
-        expected = f"{type(model).__name__}({listed})"
+        non_defaults = [item for item in settings if item[1] != model.settings[item[0]].default]
+        arguments = ", ".join(f"{name}={value!r}" for name, value in non_defaults)
+        expected = f"{type(model).__name__}({arguments})"
         assert repr(model).startswith(expected), f"repr: {model!r}, expected {expected}"
 
 
 def check_not_fitted(case: ModelCase) -> None:
-    """A model that is not fitted says so, whatever it is asked."""
+    """All methods of a model that is not fitted raise NotFittedError."""
     calls: dict[str, Callable[[Any], object]] = {
         "log_prob": lambda model: model.log_prob(case.log),
         "log_set_prob": lambda model: model.log_set_prob(case.log),
@@ -304,19 +308,19 @@ def check_not_fitted(case: ModelCase) -> None:
 
 
 def check_description(case: ModelCase) -> None:
-    """The class has a name, what it assumes, a reference and a docstring."""
+    """The class has a name, its assumption, a reference and a docstring."""
     model = case.model
     assert issubclass(model, ClickModel), "it is not a subclass of reclick.ClickModel"
     assert model.name == model.name.lower(), f"name {model.name!r} is not lowercase"
     for attribute in ("assumes", "reference", "__doc__"):
         text = getattr(model, attribute, None) or ""
         assert len(text) > 10, f"{attribute} is {text!r}: say it in a sentence"
-    for name, declared in model.settings.items():
-        assert declared.help, f"the setting {name} has no help: setting(…, help=…)"
+    for name, setting in model.settings.items():
+        assert setting.help, f"the setting {name} has no help: setting(…, help=…)"
 
 
 def check_inputs(case: ModelCase) -> None:
-    """A log may be a dict, a table, a batch or what `read_sessions` returns."""
+    """A log can be a dict, a table, a batch or the result of `read_sessions`."""
     table = as_table(case.log)
     expected = case.fitted.log_set_prob(table)
     for log in (case.log, read_sessions(table), table.to_batches()[0]):
@@ -325,7 +329,7 @@ def check_inputs(case: ModelCase) -> None:
 
 
 def check_inputs_unchanged(case: ModelCase) -> None:
-    """Fitting and answering do not change what they are given."""
+    """Fitting and answering do not change their arguments."""
     log, ads = copy.deepcopy(case.log), copy.deepcopy(ADS)
     model = case.new().fit(log, history=log if case.model.uses_history else None, ads=ads)
     case.answer(model, log)
@@ -347,7 +351,7 @@ def check_model_unchanged(case: ModelCase) -> None:
 
 
 def check_independence(case: ModelCase) -> None:
-    """Two models share nothing."""
+    """Two models share no state."""
     first = case.new().fit(case.cut(SMALL_LOGS["every position clicked"]))
     before = first.click_prob(pages_table(case.pages))
     case.new().fit(case.cut(SMALL_LOGS["no click at all"]))

@@ -1,8 +1,8 @@
 """Attractiveness from words, learnt from clicks and exposure, by one of two text models.
 
-Exposure is what the clicks would have been if the ad were as attractive as any other: its
-positions and its competitors are in it already. The word rate model is the paper's: the mean over
-the tokens of clicks / exposure. The other is a Poisson regression,
+Exposure is the expected clicks if the ad were of average attractiveness: it accounts for positions
+and competitors. The word rate model is that of the paper: the mean over the tokens of
+clicks / exposure. The other is a Poisson regression,
 
     clicks ~ Poisson(exposure · exp(b + Σ w_t / √n))  over the n tokens of an ad,
 
@@ -42,7 +42,7 @@ class WordRateModel:
     overall: float
 
     def to_arrays(self) -> tuple[Float64, float]:
-        """What a saved model keeps: the rates, and the overall rate."""
+        """The parameters as saved with a model: the rates, and the overall rate."""
         return self.rates, self.overall
 
     def rate(self, tokens: TokenLists) -> Float64:
@@ -63,7 +63,7 @@ class PoissonTextModel:
     intercept: float
 
     def to_arrays(self) -> tuple[Float64, float]:
-        """What a saved model keeps: the weights, and the intercept."""
+        """The parameters as saved with a model: the weights, and the intercept."""
         return self.weights, self.intercept
 
     def rate(self, tokens: TokenLists) -> Float64:
@@ -75,7 +75,7 @@ class PoissonTextModel:
 
 
 def _check_words(tokens: TokenLists, values: Float64) -> None:
-    """Refuse words that the values of a saved prior do not have."""
+    """Raise if a word has no value in a saved prior."""
     if tokens.words.max(initial=-1) >= len(values):
         raise StoreError(
             "The words of the prior are not those of the ads' text: the folder was altered. "
@@ -99,12 +99,12 @@ def select_text_model(
     fold = multiplicative_hash(group, N_FOLDS)
     total = np.zeros(1 + len(PRIOR_STRENGTHS))
     folds = np.unique(fold)
-    for held_out in folds if len(folds) > 1 else ():
-        train = np.where(fold != held_out, 1.0, 0.0)
+    for test_fold in folds if len(folds) > 1 else ():
+        train = np.where(fold != test_fold, 1.0, 0.0)
         data = tokens, exposure * train, clicks * train, words
         models: list[TextModel] = [fit_word_rates(*data), *regularisation_path(*data)]
         total += [
-            _log_likelihood(model.rate(tokens), exposure, clicks, fold == held_out)
+            _log_likelihood(model.rate(tokens), exposure, clicks, fold == test_fold)
             for model in models
         ]
     best = int(total.argmax())
@@ -115,27 +115,27 @@ def select_text_model(
 def cross_fit_rates(
     tokens: TokenLists, exposure: Float64, clicks: Float64, words: int
 ) -> tuple[TextModel, Float64]:
-    """The text model with the highest held-out likelihood, and the rate of each ad without it.
+    """The text model with the highest held-out likelihood, and out-of-fold rates of the ads.
 
-    The rate of an ad [ad] is that of a model fitted to other ads: its own clicks are no part of it.
+    The rate of an ad [ad] comes from a model fitted to other ads, without the clicks of the ad.
     """
     fold = multiplicative_hash(np.arange(len(tokens)), N_FOLDS)
     rates = np.zeros((1 + len(CROSS_FIT_STRENGTHS), len(tokens)))
-    for held_out in range(N_FOLDS):
-        train, here = np.where(fold != held_out, 1.0, 0.0), fold == held_out
+    for test_fold in range(N_FOLDS):
+        train, is_test = np.where(fold != test_fold, 1.0, 0.0), fold == test_fold
         data = tokens, exposure * train, clicks * train, words
         models: list[TextModel] = [fit_word_rates(*data, prior_clicks=PRIOR_CLICKS)]
         models += regularisation_path(*data, CROSS_FIT_STRENGTHS)
         for row, model in zip(rates, models, strict=True):
-            row[here] = model.rate(tokens)[here]
-    everything = np.ones(len(tokens), bool)
-    likelihoods = [_log_likelihood(row, exposure, clicks, everything) for row in rates]
+            row[is_test] = model.rate(tokens)[is_test]
+    all_rows = np.ones(len(tokens), bool)
+    likelihoods = [_log_likelihood(row, exposure, clicks, all_rows) for row in rates]
     best = int(np.argmax(likelihoods))
     data = tokens, exposure, clicks, words
-    chosen: TextModel = fit_word_rates(*data, prior_clicks=PRIOR_CLICKS)
+    best_model: TextModel = fit_word_rates(*data, prior_clicks=PRIOR_CLICKS)
     if best > 0:
-        chosen = regularisation_path(*data, CROSS_FIT_STRENGTHS[:best])[-1]
-    return chosen, np.maximum(rates[best], LEAST_RATE)
+        best_model = regularisation_path(*data, CROSS_FIT_STRENGTHS[:best])[-1]
+    return best_model, np.maximum(rates[best], LEAST_RATE)
 
 
 def fit_word_rates(
@@ -148,15 +148,17 @@ def fit_word_rates(
 ) -> WordRateModel:
     """Fit the mean of word rates to the exposure and clicks of ads [ad].
 
-    The rate of a word is drawn to the overall rate by a prior worth `prior_clicks`.
+    The rate of a word is shrunk to the overall rate by a prior worth `prior_clicks`.
     """
     ad, multiplicity = run_of_elements(tokens.starts), tokens.multiplicity
-    shown = np.bincount(tokens.words, multiplicity * exposure[ad], words).astype(np.float64)
-    clicked = np.bincount(tokens.words, multiplicity * clicks[ad], words).astype(np.float64)
+    word_exposure = np.bincount(tokens.words, multiplicity * exposure[ad], words).astype(np.float64)
+    word_clicks = np.bincount(tokens.words, multiplicity * clicks[ad], words).astype(np.float64)
     overall = float(clicks.sum() / exposure.sum()) if exposure.sum() > 0 else 1.0
     if prior_clicks > 0 and overall > 0:
-        clicked, shown = clicked + prior_clicks, shown + prior_clicks / overall
-    rates = np.where(shown > 0, clicked / np.where(shown > 0, shown, 1.0), overall)
+        word_clicks = word_clicks + prior_clicks
+        word_exposure = word_exposure + prior_clicks / overall
+    divisor = np.where(word_exposure > 0, word_exposure, 1.0)
+    rates = np.where(word_exposure > 0, word_clicks / divisor, overall)
     return WordRateModel(rates, overall)
 
 
@@ -167,7 +169,7 @@ def regularisation_path(
     words: int,
     strengths: Sequence[float] = PRIOR_STRENGTHS,
 ) -> list[PoissonTextModel]:
-    """The regressions of all prior strengths, each started from that of the stronger prior."""
+    """The regressions of all prior strengths, each started at the one with the stronger prior."""
     models: list[PoissonTextModel] = []
     for strength in strengths:
         start = models[-1] if models else None
@@ -200,14 +202,14 @@ def fit_poisson(
             size /= 2
         weights = weights + size * step
         intercept = _best_intercept(design, exposure, clicks, weights)
-        before, value = value, _objective(design, exposure, clicks, weights, strength)
-        if value - before < 1e-9 * abs(value):
+        old_value, value = value, _objective(design, exposure, clicks, weights, strength)
+        if value - old_value < 1e-9 * abs(value):
             break
     return PoissonTextModel(weights, intercept)
 
 
 class _Design(NamedTuple):
-    """A sparse matrix [ad, word] of what each token counts; unknown words count nothing."""
+    """A sparse matrix [ad, word] with the value of each token; 0 for unknown words."""
 
     starts: Int64  # [ad + 1]
     words: Int32  # [token]
@@ -216,17 +218,17 @@ class _Design(NamedTuple):
 
     @classmethod
     def from_tokens(cls, tokens: TokenLists, words: int) -> _Design:
-        known = tokens.words >= 0
-        values = np.where(known, _token_values(tokens), 0.0)
-        columns = np.where(known, tokens.words, np.int32(0))
+        is_known = tokens.words >= 0
+        values = np.where(is_known, _token_values(tokens), 0.0)
+        columns = np.where(is_known, tokens.words, np.int32(0))
         return cls(read_only(tokens.starts), read_only(columns), read_only(values), words)
 
     def score(self, weights: Float64) -> Float64:
-        """The weights of each ad's tokens, added up [ad]."""
+        """The weighted sum of the tokens of each ad [ad]."""
         return _matrix_vector(self.starts, self.words, self.values, read_only(weights))
 
     def sum_by_word(self, by_ad: Float64) -> Float64:
-        """Values of ads, added up for each of their tokens [word]."""
+        """The sum of values of ads for each of their words [word]."""
         return _vector_matrix(self.starts, self.words, self.values, read_only(by_ad), self.n_words)
 
 
@@ -251,7 +253,7 @@ def _vector_matrix(
 
 
 def _best_intercept(design: _Design, exposure: Float64, clicks: Float64, weights: Float64) -> float:
-    """The intercept at which as many clicks are expected as there were."""
+    """The intercept at which the expected number of clicks equals the observed one."""
     expected = float(np.sum(exposure * np.exp(design.score(weights))))
     return float(np.log(max(clicks.sum(), 0.5) / max(expected, 1e-12)))
 
@@ -268,27 +270,27 @@ def _objective(
 def _solve_newton(slope: Float64, design: _Design, mean: Float64, strength: float) -> Float64:
     """Solve (Xᵀ diag(mean) (X − X̄) + strength) x = slope by conjugate gradients.
 
-    X̄ is the mean row under `mean`: the intercept moves along with the weights.
+    X̄ is the mean row weighted by `mean`, since the intercept changes with the weights.
     """
     x, residual = np.zeros(len(slope)), slope.copy()
-    direction, before = residual.copy(), _dot(residual, residual)
+    direction, old_norm = residual.copy(), _dot(residual, residual)
     for _ in range(CONJUGATE_GRADIENT_STEPS):
-        if before < 1e-10:
+        if old_norm < 1e-10:
             break
         score = design.score(direction)
-        centred = mean * (score - _dot(mean, score) / mean.sum())
-        curved = design.sum_by_word(centred) + strength * direction
-        length = before / _dot(direction, curved)
-        x += length * direction
-        residual -= length * curved
-        after = _dot(residual, residual)
-        direction, before = residual + after / before * direction, after
+        centred_score = mean * (score - _dot(mean, score) / mean.sum())
+        product = design.sum_by_word(centred_score) + strength * direction
+        step = old_norm / _dot(direction, product)
+        x += step * direction
+        residual -= step * product
+        new_norm = _dot(residual, residual)
+        direction, old_norm = residual + new_norm / old_norm * direction, new_norm
     return x
 
 
-def _dot(one: Float64, other: Float64) -> float:
-    """Their product, in this thread: BLAS starts threads that wait for each other."""
-    return float(np.sum(one * other))
+def _dot(a: Float64, b: Float64) -> float:
+    """The dot product, computed in this thread: BLAS would start threads that wait."""
+    return float(np.sum(a * b))
 
 
 def _log_likelihood(rate: Float64, exposure: Float64, clicks: Float64, rows: Bool) -> float:
@@ -298,7 +300,7 @@ def _log_likelihood(rate: Float64, exposure: Float64, clicks: Float64, rows: Boo
 
 
 def _token_values(tokens: TokenLists) -> Float64:
-    """What each token counts: its multiplicity divided by the root of the ad's length."""
+    """The value of each token: its multiplicity divided by the root of the ad's length."""
     lengths = _lengths(tokens)[run_of_elements(tokens.starts)]
     return np.asarray(tokens.multiplicity / np.sqrt(lengths))
 

@@ -18,7 +18,7 @@ class AdSimilarity:
     """The distinct words of some ads, by which any two of them can be compared."""
 
     starts: Int64  # [ad + 1]
-    words: Int32  # [word of an ad] in rising order within an ad; no words where there is no text
+    words: Int32  # [word of an ad] ascending within an ad; no words for ads without text
 
     @classmethod
     def of(cls, ads: pa.Array, text: TextIndex | None) -> Self:
@@ -37,13 +37,13 @@ class AdSimilarity:
         if text is None:
             return cls(np.zeros(len(ads) + 1, np.int64), np.zeros(0, np.int32))
         rows, tokens = text.rows(ads), text.text
-        known = np.flatnonzero(rows >= 0)
-        sizes = np.diff(tokens.offsets)[rows[known]]
-        owner = np.repeat(known, sizes)
-        first = np.repeat(tokens.offsets[rows[known]], sizes)
-        within = np.arange(len(owner)) - np.repeat(starts_from_sizes(sizes)[:-1], sizes)
+        ads_with_text = np.flatnonzero(rows >= 0)
+        sizes = np.diff(tokens.offsets)[rows[ads_with_text]]
+        ad = np.repeat(ads_with_text, sizes)
+        first = np.repeat(tokens.offsets[rows[ads_with_text]], sizes)
+        within = np.arange(len(ad)) - np.repeat(starts_from_sizes(sizes)[:-1], sizes)
         word = tokens.token[first + within]
-        distinct = np.unique(owner.astype(np.int64) << 32 | word)
+        distinct = np.unique(ad.astype(np.int64) << 32 | word)
         counts = np.bincount(distinct >> 32, minlength=len(ads))
         return cls(starts_from_sizes(counts), (distinct & 0xFFFFFFFF).astype(np.int32))
 
@@ -62,7 +62,7 @@ class AdSimilarity:
 def _compare_pages(
     starts: Int64, words: Int32, ad: Int32, page: Int64, squares: Int64, out: Float64
 ) -> None:
-    """Fill out with |words in both| / |words in either|; the same ad is like itself."""
+    """Fill `out` with |words in both| / |words in either|; 1 for an ad and itself."""
     for s in range(len(page) - 1):
         n = page[s + 1] - page[s]
         for i in range(n):
@@ -75,9 +75,9 @@ def _compare_pages(
                     a, b, both = starts[one], starts[other], 0
                     while a < starts[one + 1] and b < starts[other + 1]:
                         both += words[a] == words[b]
-                        left, right = words[a], words[b]
-                        a += left <= right
-                        b += right <= left
+                        word_a, word_b = words[a], words[b]
+                        a += word_a <= word_b
+                        b += word_b <= word_a
                     either = starts[one + 1] - starts[one] + starts[other + 1] - starts[other]
                     value = both / max(either - both, 1)
                 out[squares[s] + i * n + j] = out[squares[s] + j * n + i] = value

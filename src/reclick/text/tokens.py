@@ -1,6 +1,6 @@
 """The tokens of an ad: the words of its title and description, and its display URL as one more.
 
-The choices, in one place:
+The rules:
 
 - Text is folded first: compatibility forms (full width, ligatures) become plain, case is folded
   (ß is ss), and the dotted and dotless i are one letter, so that a word in capitals equals itself
@@ -134,8 +134,7 @@ class AdTokens:
 def tokenise(ads_table: pa.Table, *, stop_words: Collection[str] = STOP_WORDS) -> AdTokens:
     """Tokenise every ad of a table with string columns ad, title, description, display_url.
 
-    No token crosses white space, so each distinct piece between spaces is read once, however many
-    ads hold it.
+    No token crosses white space, so each distinct piece between spaces is tokenised only once.
 
     >>> texts = {"title": ["Fast Plumber"], "description": ["Fast!"], "display_url": ["x.example"]}
     >>> tokenise(pa.table({"ad": ["x"], **texts})).words(0)
@@ -155,7 +154,7 @@ def tokenise(ads_table: pa.Table, *, stop_words: Collection[str] = STOP_WORDS) -
 
 
 class _TokenCoder:
-    """A code for each word in order of appearance, and the codes of each piece and URL so far."""
+    """Gives codes to words in order of appearance, and caches the codes of pieces and URLs."""
 
     def __init__(self, stop_words: Collection[str]) -> None:
         self.stop_words = _fold_stop_words(stop_words)
@@ -187,12 +186,12 @@ class _TokenCoder:
 
 def _encode_block(ads: pa.Table, coder: _TokenCoder) -> tuple[Int64, Int32]:
     """Return the number of tokens of each ad, and all the codes end to end."""
-    split = [pc.utf8_split_whitespace(_strings(ads[name])) for name in ("title", "description")]
-    texts = [_encode_pieces(lists.flatten(), coder.encode_piece) for lists in split]
+    pieces = [pc.utf8_split_whitespace(_strings(ads[name])) for name in ("title", "description")]
+    texts = [_encode_pieces(lists.flatten(), coder.encode_piece) for lists in pieces]
     urls = _encode_pieces(_strings(ads["display_url"]), coder.encode_url)
     sizes = [
         _sum_lists(text[0], pc.list_value_length(lists).to_numpy())
-        for text, lists in zip(texts, split, strict=True)
+        for text, lists in zip(texts, pieces, strict=True)
     ]
     return _interleave([*sizes, urls[0]], [texts[0][1], texts[1][1], urls[1]])
 
@@ -201,20 +200,20 @@ def _encode_pieces(
     pieces: pa.StringArray, encode: Callable[[str], list[int]]
 ) -> tuple[Int64, Int32]:
     """Return the number of tokens of each piece, and all the codes end to end."""
-    encoded = pieces.dictionary_encode()
-    lists = [encode(piece) for piece in encoded.dictionary.to_pylist()]
+    dictionary_array = pieces.dictionary_encode()
+    lists = [encode(piece) for piece in dictionary_array.dictionary.to_pylist()]
     sizes = np.fromiter(map(len, lists), np.int64, len(lists))
     values = np.fromiter(chain.from_iterable(lists), np.int32, sizes.sum())
-    return _take_lists(sizes, values, encoded.indices.to_numpy())
+    return _take_lists(sizes, values, dictionary_array.indices.to_numpy())
 
 
 def _sum_lists(values: Int64, sizes: npt.NDArray[np.integer]) -> Int64:
-    """Add up lists laid end to end, the empty ones too."""
+    """The sum of each list; the lists are laid end to end and may be empty."""
     return np.diff(starts_from_sizes(values)[starts_from_sizes(sizes)])
 
 
 def _interleave(sizes: list[Int64], values: list[Int32]) -> tuple[Int64, Int32]:
-    """Lay the first list of each source, then the second of each, and so on: sizes and values."""
+    """Lay out the first list of each source, then the second of each; return sizes and values."""
     count = len(sizes[0])
     rows = np.arange(len(sizes) * count).reshape(len(sizes), count).T.reshape(-1)
     return np.sum(sizes, axis=0), _take_lists(np.concatenate(sizes), np.concatenate(values), rows)[
@@ -223,7 +222,7 @@ def _interleave(sizes: list[Int64], values: list[Int32]) -> tuple[Int64, Int32]:
 
 
 def _take_lists(sizes: Int64, values: Int32, rows: npt.NDArray[np.integer]) -> tuple[Int64, Int32]:
-    """Lay the lists of these rows end to end: the size of each, and the values."""
+    """Lay the lists of these rows end to end; return the size of each, and the values."""
     indices, _ = run_indices(starts_from_sizes(sizes), rows.astype(np.int64, copy=False))
     return sizes[rows], values[indices]
 
@@ -244,7 +243,7 @@ def _fold(text: str) -> str:
 
 
 def _fold_stop_words(stop_words: Collection[str]) -> frozenset[str]:
-    """Fold the caller's own stop words as the words they meet are folded."""
+    """Fold the caller's stop words in the same way as the words of ads."""
     return STOP_WORDS if stop_words is STOP_WORDS else frozenset(map(_fold, stop_words))
 
 
@@ -268,7 +267,7 @@ def _unicode_words() -> re.Pattern[str]:
 
 
 def _pattern(marks: str, currency: str) -> re.Pattern[str]:
-    """Runs of word characters joined by apostrophes, or by . , / : between digits, with signs."""
+    """Runs of word characters, joined by apostrophes or, between digits, by . , / : with signs."""
     run = rf"\w[\w{marks}]*"
     return re.compile(
         rf"(?:[{currency}](?=\d))?{run}(?:(?:'|(?<=\d)[.,/:](?=\d)){run})*(?:(?<=\d)[%{currency}])?"

@@ -2,7 +2,7 @@
 
 The click rate of word w is N̂_w / N_w, clicks over impressions.
 
-A frequent query has word rates of its own; any other query uses those of the whole corpus. With a
+A frequent query has its own word rates; any other query uses those of the whole corpus. With a
 prior of strength s, a rate over n impressions is (n · rate + s · overall) / (n + s), where overall
 is the click rate of the corpus. Word counts come from (query, ad) totals joined with the ad's
 tokens, one query at a time, so no table of (query, word) is ever built.
@@ -41,7 +41,7 @@ UNKNOWN = -1  # the code of a word, or the row of an ad, that is not known
 
 @dataclass(frozen=True, slots=True)
 class TokenLists:
-    """The distinct tokens of some ads, laid end to end, and how often each stands in its ad."""
+    """The distinct tokens of some ads, laid end to end, and how often each occurs in its ad."""
 
     starts: Int64  # [ad + 1]
     words: Int32  # [token] codes of words, or UNKNOWN
@@ -52,7 +52,7 @@ class TokenLists:
 
     @property
     def is_single(self) -> bool:
-        """Whether every ad has one token, once: as where no ad has text."""
+        """Whether every ad has exactly one token, once, as when no ad has text."""
         one_each = len(self.words) == len(self) and bool((np.diff(self.starts) == 1).all())
         return one_each and bool((self.multiplicity == 1).all())
 
@@ -66,7 +66,7 @@ class TextModel(Protocol):
         """Clicks per unit of exposure [ad]."""
 
     def to_arrays(self) -> tuple[Float64, float]:
-        """What it is made from: a value per word, and one for all [word]."""
+        """The parameters: a value per word [word], and one for all words."""
 
 
 class TextIndex:
@@ -78,19 +78,20 @@ class TextIndex:
         self._index.codes(text.ads)
 
     def rows(self, ads: pa.Array) -> Int32:
-        """The row of each ad, UNKNOWN where there is no text of it."""
+        """The row of each ad; UNKNOWN for ads without text."""
         return self._index.find(ads)
 
     def with_text(self, other: AdTokens) -> TextIndex:
-        """These ads, and those of `other` that are not among them."""
+        """A new index of these ads and the further ads of `other`."""
         new = self.rows(other.ads) == UNKNOWN
         if not new.any():
             return self
         vocabulary = Interner()
-        own, others = vocabulary.codes(self.text.vocabulary), vocabulary.codes(other.vocabulary)
+        codes = vocabulary.codes(self.text.vocabulary)
+        other_codes = vocabulary.codes(other.vocabulary)
         sizes = np.concatenate([np.diff(self.text.offsets), np.diff(other.offsets)[new]])
-        added = other.token[np.repeat(new, np.diff(other.offsets))]
-        token = np.concatenate([own[self.text.token], others[added]])
+        new_tokens = other.token[np.repeat(new, np.diff(other.offsets))]
+        token = np.concatenate([codes[self.text.token], other_codes[new_tokens]])
         ads = pa.concat_arrays(
             [
                 self.text.ads.cast(pa.large_string()),
@@ -101,7 +102,7 @@ class TextIndex:
 
 
 class ShownAds(NamedTuple):
-    """Ads, and impressions and clicks of each, in any number of rows."""
+    """Ads with impressions and clicks; an ad may have any number of rows."""
 
     ads: pa.Array
     ad: Int32  # [row]
@@ -116,8 +117,8 @@ class ShownAds(NamedTuple):
     @property
     def click_rate(self) -> float:
         """The click rate of all impressions."""
-        shown = self.impressions.sum()
-        return float(self.clicks.sum() / shown) if shown else 0.5
+        impressions = self.impressions.sum()
+        return float(self.clicks.sum() / impressions) if impressions else 0.5
 
 
 class CorpusWords:
@@ -129,23 +130,23 @@ class CorpusWords:
         self.overall = overall  # the click rate of all impressions
 
     @classmethod
-    def count(cls, shown: ShownAds, text: TextIndex | None) -> tuple[CorpusWords, TokenLists]:
-        """The words of ads that were shown, and the tokens of each ad."""
+    def count(cls, shown_ads: ShownAds, text: TextIndex | None) -> tuple[CorpusWords, TokenLists]:
+        """Count the words of ads that were shown; return them and the tokens of each ad."""
         words = Interner()
-        tokens = _list_tokens(words.codes, shown.ads, text, sort_words=True)
+        tokens = _list_tokens(words.codes, shown_ads.ads, text, sort_words=True)
         totals = np.zeros((max(1, words.size), 3))
         if tokens.is_single:
-            word = tokens.words[shown.ad]
-            totals[:, 0] = np.bincount(word, shown.impressions, len(totals))
-            totals[:, 1] = np.bincount(word, shown.clicks, len(totals))
+            word = tokens.words[shown_ads.ad]
+            totals[:, 0] = np.bincount(word, shown_ads.impressions, len(totals))
+            totals[:, 1] = np.bincount(word, shown_ads.clicks, len(totals))
             totals[:, 2] = totals[:, 0]
         else:
-            arrays: Any = (*_pair_arrays(shown, tokens), totals)
+            arrays: Any = (*_pair_arrays(shown_ads, tokens), totals)
             _add_words(*arrays)
-        return cls(words, totals, shown.click_rate), tokens
+        return cls(words, totals, shown_ads.click_rate), tokens
 
     def encode(self, ads: pa.Array, text: TextIndex | None) -> TokenLists:
-        """The tokens of ads that may be new; words never shown are UNKNOWN."""
+        """The tokens of ads, which may be new; words that were never shown are UNKNOWN."""
         return _list_tokens(self.words.find, ads, text)
 
     def to_table(self) -> pa.Table:
@@ -156,7 +157,7 @@ class CorpusWords:
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, pa.Table], name: str, overall: float) -> CorpusWords:
-        """What `to_table` was given."""
+        """Rebuild the words from the table that `to_table` returned."""
         words, strings = Interner(), read_strings(tables, name, "word")
         words.codes(strings)
         if words.size < len(strings):
@@ -170,8 +171,9 @@ class CorpusWords:
 class WordRates:
     """Click rates of words, and the attractiveness of ads that follows from them.
 
-    Rates are of the corpus, and of each query with `min_query_sessions` or more. Their prior has a
-    `strength` in impressions. The `corpus` is that of the counts, unless these are only a part.
+    There are rates of the corpus, and of each query with at least `min_query_sessions` sessions.
+    The prior has a `strength` in impressions. If the counts are only a part of the log, pass the
+    `corpus` of the whole log.
     """
 
     def __init__(
@@ -206,13 +208,13 @@ class WordRates:
         return int(self.corpus.words.size)
 
     def with_model(self, model: TextModel) -> Self:
-        """The same vocabulary, but attractiveness is what a text model says."""
+        """The same vocabulary, with the attractiveness of a text model."""
         other = copy.copy(self)
         other._model = model
         return other
 
     def pair_rates(self) -> Float64:
-        """[pair, 3] of every pair counted: attractiveness, its posterior mean and deviation."""
+        """Attractiveness, posterior mean and deviation of every pair of the counts [pair, 3]."""
         counts, frequent = self._counts, self.is_frequent(self._counts.pair_query)
         if self._model is None and self._ads.is_single:
             rows = np.where(frequent, np.arange(len(frequent)), UNKNOWN)
@@ -225,9 +227,9 @@ class WordRates:
         return out
 
     def rates(self, query: Int32, ad: Int32, ads: TokenLists) -> Float64:
-        """[pair, 3] of any pairs of a query code (−1: unseen) and a row of `ads`.
+        """The same [pair, 3] for pairs of a query code (−1: unknown) and a row of `ads`.
 
-        A text model has no deviation: it gives the rate, twice, and 0.
+        A text model has no deviation: the three values are the rate, the rate and 0.
         """
         if self._model is not None:
             rate = self._model.rate(ads)[ad]
@@ -237,59 +239,61 @@ class WordRates:
         out = np.empty((len(query), 3))
         order = np.argsort(query, kind="stable")
         pairs = _freeze(order, query, ad, ads.starts, ads.words, ads.multiplicity)
-        pairs_shown = _pair_arrays(ShownAds.of(self._counts), self._ads)
-        own = (self._frequent, self._pair_starts, *pairs_shown, self.corpus.totals)
-        arguments: Any = (*pairs, *own, self.overall, self._strength, out)
+        pair_arrays = _pair_arrays(ShownAds.of(self._counts), self._ads)
+        count_arrays = (self._frequent, self._pair_starts, *pair_arrays, self.corpus.totals)
+        arguments: Any = (*pairs, *count_arrays, self.overall, self._strength, out)
         _attractiveness(*arguments)
         return out
 
     def _rates_of_single(self, word: Int32, row: Int64) -> Float64:
-        """`rates` of ads of one word each, in NumPy: their kernels take two seconds to compile.
+        """`rates` of ads with one word each, in NumPy: the kernels take two seconds to compile.
 
-        `row` is the pair of the counts whose own rate is used, or UNKNOWN.
+        `row` is the pair of the counts whose rate is used, or UNKNOWN for the rate of the corpus.
         """
-        shown, clicks, squares = np.where(word >= 0, self.corpus.totals[word].T, 0.0)
-        own = np.flatnonzero((row >= 0) & (shown > 0))
-        own = own[self._counts.impressions[row[own]] > 0]
-        shown[own] = squares[own] = self._counts.impressions[row[own]]
-        clicks[own] = self._counts.clicks[row[own]]
+        impressions, clicks, squares = np.where(word >= 0, self.corpus.totals[word].T, 0.0)
+        frequent = np.flatnonzero((row >= 0) & (impressions > 0))
+        frequent = frequent[self._counts.impressions[row[frequent]] > 0]
+        impressions[frequent] = squares[frequent] = self._counts.impressions[row[frequent]]
+        clicks[frequent] = self._counts.clicks[row[frequent]]
         rate, trials = np.full(len(word), self.overall), np.zeros(len(word))
-        known = shown > 0
-        np.divide(clicks, shown, out=rate, where=known)
-        np.divide(shown * shown, squares, out=trials, where=known)
-        unclicked = self.overall / (trials + 1.0)
+        is_known = impressions > 0
+        np.divide(clicks, impressions, out=rate, where=is_known)
+        np.divide(impressions * impressions, squares, out=trials, where=is_known)
+        rate_without_clicks = self.overall / (trials + 1.0)
         never_clicked = (rate == 0.0) & (self._strength < 1.0)  # as in `_mean_rate`
         if self._strength > 0.0:
             rate = (rate * trials + self._strength * self.overall) / (trials + self._strength)
             trials += self._strength
         mean = (rate * trials + 0.5) / (trials + 1.0)
         deviation = np.sqrt(mean * (1.0 - mean) / (trials + 2.0))
-        return np.stack([np.where(never_clicked, unclicked, rate), mean, deviation], axis=1)
+        return np.stack(
+            [np.where(never_clicked, rate_without_clicks, rate), mean, deviation], axis=1
+        )
 
     def _find_rows(self, query: Int32, word: Int32) -> Int64:
-        """The pair of the counts of each frequent query and word, UNKNOWN where there is none."""
-        found = np.full(len(query), UNKNOWN, np.int64)
-        wanted = np.flatnonzero(self.is_frequent(query))
-        if not len(wanted):
-            return found
-        rows, _ = run_indices(self._pair_starts, np.unique(query[wanted]).astype(np.int64))
+        """The pair of the counts of each frequent query and word; UNKNOWN if there is none."""
+        result = np.full(len(query), UNKNOWN, np.int64)
+        frequent = np.flatnonzero(self.is_frequent(query))
+        if not len(frequent):
+            return result
+        rows, _ = run_indices(self._pair_starts, np.unique(query[frequent]).astype(np.int64))
         key = _join(self._counts.pair_query[rows], self._ads.words[self._counts.pair_ad[rows]])
         if not len(key):
-            return found
+            return result
         order = np.argsort(key, kind="stable")
-        wanted_key = _join(query[wanted], word[wanted])
-        place = order[np.searchsorted(key, wanted_key, sorter=order).clip(max=len(key) - 1)]
-        found[wanted] = np.where(key[place] == wanted_key, rows[place], UNKNOWN)
-        return found
+        frequent_key = _join(query[frequent], word[frequent])
+        place = order[np.searchsorted(key, frequent_key, sorter=order).clip(max=len(key) - 1)]
+        result[frequent] = np.where(key[place] == frequent_key, rows[place], UNKNOWN)
+        return result
 
     def is_frequent(self, query: Int32) -> Bool:
-        """Whether each query code has word rates of its own."""
+        """Whether each query has its own word rates."""
         if not len(self._frequent):
             return np.zeros(len(query), bool)
         return np.asarray((query >= 0) & self._frequent[query])
 
     def encode_ads(self, ads: pa.Array, text: TextIndex | None) -> TokenLists:
-        """The tokens of ads that may be new; words never shown are UNKNOWN."""
+        """The tokens of ads, which may be new; words that were never shown are UNKNOWN."""
         return self.corpus.encode(ads, text)
 
 
@@ -300,25 +304,25 @@ def _list_tokens(
     *,
     sort_words: bool = False,
 ) -> TokenLists:
-    """Each ad's words, or its id as its single token where there is no text of it."""
+    """The words of each ad; an ad without text has its id as its single token."""
     if text is None:
-        each = np.arange(len(ads) + 1, dtype=np.int64)
-        return TokenLists(each, codes(_ids_as_tokens(ads)), np.ones(len(ads), np.int32))
+        starts = np.arange(len(ads) + 1, dtype=np.int64)
+        return TokenLists(starts, codes(_ids_as_tokens(ads)), np.ones(len(ads), np.int32))
     if sort_words:
         # In alphabetical order, so that sums over words do not depend on the order of the text.
         codes(text.text.vocabulary.take(pc.array_sort_indices(text.text.vocabulary)))
     rows = text.rows(ads)
-    own = codes(_ids_as_tokens(ads.filter(pa.array(rows == UNKNOWN))))
-    return _list_distinct(rows, text.text, codes(text.text.vocabulary), own)
+    id_codes = codes(_ids_as_tokens(ads.filter(pa.array(rows == UNKNOWN))))
+    return _list_distinct(rows, text.text, codes(text.text.vocabulary), id_codes)
 
 
-def _pair_arrays(shown: ShownAds, tokens: TokenLists) -> Any:
-    """What `_add_words` takes, read-only, so that kernels compile once."""
-    return _freeze(*shown[1:], tokens.starts, tokens.words, tokens.multiplicity)
+def _pair_arrays(shown_ads: ShownAds, tokens: TokenLists) -> Any:
+    """The arguments of `_add_words`, read-only, so that kernels compile once."""
+    return _freeze(*shown_ads[1:], tokens.starts, tokens.words, tokens.multiplicity)
 
 
 def _join(query: Int32, word: Int32) -> Int64:
-    """A query and a word as one number; an unknown word is not that of any pair."""
+    """A query and a word as one number; an unknown word gives a number that no pair has."""
     return np.asarray((query.astype(np.int64) << 32) | (word.astype(np.int64) & 0xFFFFFFFF))
 
 
@@ -327,18 +331,18 @@ def _freeze(*arrays: Any) -> Any:
 
 
 def _ids_as_tokens(ads: pa.Array) -> pa.Array:
-    """Ids as tokens, kept apart from words of the same spelling by a character no word has."""
+    """Ids as tokens, marked by a character that no word has, so that they differ from all words."""
     mark, nothing = pa.scalar("\0", pa.large_string()), pa.scalar("", pa.large_string())
     return pc.binary_join_element_wise(mark, ads.cast(pa.large_string()), nothing)
 
 
-def _list_distinct(rows: Int32, text: AdTokens, codes: Int32, own: Int32) -> TokenLists:
-    """The distinct tokens of these rows; an ad without a row has its own code as its one token."""
+def _list_distinct(rows: Int32, text: AdTokens, codes: Int32, id_codes: Int32) -> TokenLists:
+    """The distinct tokens of these rows; an ad without text has its id as its only token."""
     has_text = rows != UNKNOWN
     token, starts = run_indices(text.offsets, rows[has_text].astype(np.int64))
     ads = np.flatnonzero(has_text)[run_of_elements(starts)]
     ad = np.concatenate([ads, np.flatnonzero(~has_text)])
-    word = np.concatenate([codes[text.token[token]], own])
+    word = np.concatenate([codes[text.token[token]], id_codes])
     width = int(word.max(initial=0)) + 2
     # In NumPy: a sort in a kernel takes two seconds to compile.
     keys, multiplicity = np.unique(ad * width + (word + 1), return_counts=True)
@@ -383,7 +387,7 @@ def _mean_rate(
     end: int,
     words: Int32,
     multiplicity: Int32,
-    own: Float64,
+    query_words: Float64,
     corpus: Float64,
     overall: float,
     strength: float,
@@ -393,31 +397,31 @@ def _mean_rate(
 
     A word shown in n independent impressions (N² / Σ multiplicity² · impressions) has the Jeffreys
     posterior of n trials. Words of an ad are shown in the same impressions, so their errors are
-    taken as fully dependent: the deviation of the mean is the mean of the deviations, never less
-    than the truth.
+    treated as fully dependent: the deviation of the mean is the mean of the deviations, an upper
+    bound.
     """
     if start == end:  # as for one word that was never shown
         out[0], out[1], out[2] = _shrink(overall, 0.0, overall, strength)
         return
     out[:] = 0.0
     length = 0
-    clicked = unclicked = 0.0
+    rate_sum = rate_sum_without_clicks = 0.0
     for t in range(start, end):
         w = words[t]
         rate, trials = overall, 0.0
         if w >= 0 and corpus[w, 0] > 0:
-            source = own if own.shape[0] > 0 and own[w, 0] > 0 else corpus
+            source = query_words if query_words.shape[0] > 0 and query_words[w, 0] > 0 else corpus
             rate, trials = source[w, 1] / source[w, 0], source[w, 0] * source[w, 0] / source[w, 2]
         value, mean, deviation = _shrink(rate, trials, overall, strength)
         length += multiplicity[t]
         out[0] += multiplicity[t] * value
         out[1] += multiplicity[t] * mean
         out[2] += multiplicity[t] * deviation
-        clicked += multiplicity[t] * rate
-        unclicked += multiplicity[t] * overall / (trials + 1.0)
-    if clicked == 0.0 and strength < 1.0:
-        # No word of it was ever clicked. Nothing is impossible: a prior of one impression.
-        out[0] = unclicked
+        rate_sum += multiplicity[t] * rate
+        rate_sum_without_clicks += multiplicity[t] * overall / (trials + 1.0)
+    if rate_sum == 0.0 and strength < 1.0:
+        # No word of the ad was ever clicked. A prior of one impression keeps the rate above 0.
+        out[0] = rate_sum_without_clicks
     out /= length
 
 
@@ -425,28 +429,28 @@ def _mean_rate(
 def _attractiveness(
     order: Int64, query: Int32, ad: Int32, starts: Int64, words: Int32, multiplicity: Int32,
     frequent: Bool, pair_starts: Int64, pair_ad: Int32, impressions: Float64, clicks: Float64,
-    own_starts: Int64, own_words: Int32, own_multiplicity: Int32,
+    shown_starts: Int64, shown_words: Int32, shown_multiplicity: Int32,
     corpus: Float64, overall: float, strength: float, out: Float64,
 ) -> None:  # fmt: skip
-    """Attractiveness of each pair, queries in order: a frequent query's words are counted once."""
+    """Attractiveness of each pair, in order of queries: words are counted once per query."""
     rates = np.zeros((corpus.shape[0], 3))
-    none = np.zeros((0, 3))
+    no_words = np.zeros((0, 3))
     current = -1
     for i in order:
         q = query[i]
         if q != current and current >= 0 and frequent[current]:
             a, b = pair_starts[current], pair_starts[current + 1]
-            _clear_words(pair_ad[a:b], own_starts, own_words, rates)
+            _clear_words(pair_ad[a:b], shown_starts, shown_words, rates)
         if q != current and q >= 0 and frequent[q]:
             a, b = pair_starts[q], pair_starts[q + 1]
             _add_words(
                 pair_ad[a:b], impressions[a:b], clicks[a:b],
-                own_starts, own_words, own_multiplicity, rates,
+                shown_starts, shown_words, shown_multiplicity, rates,
             )  # fmt: skip
         current = q
-        own = rates if q >= 0 and frequent[q] else none
+        query_words = rates if q >= 0 and frequent[q] else no_words
         start, end = starts[ad[i]], starts[ad[i] + 1]
-        _mean_rate(start, end, words, multiplicity, own, corpus, overall, strength, out[i])
+        _mean_rate(start, end, words, multiplicity, query_words, corpus, overall, strength, out[i])
 
 
 @subkernel

@@ -38,7 +38,9 @@ def joined(
     """The sessions of rows of each kind; rows without a number are numbered by their order."""
     with (
         TemporaryDirectory() as folder,
-        PageJoin(Path(folder), [], size, first_position=first, allowed=allowed or {}) as join,
+        PageJoin(
+            Path(folder), [], size, first_position=first, notes_by_reason=allowed or {}
+        ) as join,
     ):
         for kind, given_rows in rows.items():
             numbered = [

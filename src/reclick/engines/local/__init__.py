@@ -1,4 +1,4 @@
-"""The engine of one process: compiled kernels, threads, and tables in memory."""
+"""The engine for one process: compiled kernels, threads, and tables in memory."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from reclick.runtime.filesystem import Location
 from reclick.runtime.outputs import atomic_file
 from reclick.runtime.parallel import limit_threads, parallel_map, thread_limit
 
-MAP_SESSIONS = 16_384  # that a function of `map` gets at a time
-ROW_GROUP_BATCHES = 16  # results of `map` to a row group of the output
+MAP_SESSIONS = 16_384  # passed to the function of `map` at a time
+ROW_GROUP_BATCHES = 16  # results of `map` per row group of the output
 
 
 class LocalEngine:
-    """Counts and groups in memory that follows the distinct pairs and sessions of a log.
+    """Counts and groups in memory, which grows with the distinct pairs and sessions of a log.
 
-    `threads` is how many threads may work at once; None is the limit of the process.
+    `threads` is the number of threads that may work at once; None is the limit of the process.
     """
 
     @check_arguments
@@ -60,7 +60,7 @@ class LocalEngine:
     def prepare(
         self, function: Callable[[BlockT], NewBlockT], blocks: Sequence[BlockT]
     ) -> list[NewBlockT]:
-        """function(block) of every block."""
+        """Apply a function to every block."""
         return list(parallel_map(function, blocks, threads=self.threads))
 
     def reduce(
@@ -69,7 +69,7 @@ class LocalEngine:
         parameters: ParametersT,
         blocks: Sequence[BlockT],
     ) -> SumT:
-        """Σ step(parameters, block), added up in the order of the blocks."""
+        """Return Σ step(parameters, block), summed in the order of the blocks."""
         if len(blocks) == 0:
             raise SettingError("blocks", blocks, "at least one block: an empty sum has no type")
         return reduce(add, parallel_map(partial(step, parameters), blocks, threads=self.threads))
@@ -86,13 +86,13 @@ class LocalEngine:
         """
         with limit_threads(self.threads), atomic_file(target, overwrite=True) as temporary:
             results = parallel_map(function, slice_batches(log.batches(with_rows=True)))
-            written = write_batches(results, temporary)
+            n_rows = write_batches(results, temporary)
             log.require_rows()
-        return written
+        return n_rows
 
 
 def slice_batches(batches: Iterable[SessionBatch]) -> Iterator[SessionBatch]:
-    """The sessions in slices for `map`, each with the strings that it uses."""
+    """Yield the sessions in slices for `map`, each with only the strings that it uses."""
     for batch in batches:
         if len(batch) <= MAP_SESSIONS:
             yield batch
@@ -103,27 +103,27 @@ def slice_batches(batches: Iterable[SessionBatch]) -> Iterator[SessionBatch]:
 
 def write_batches(batches: Iterable[pa.RecordBatch], path: Path) -> int:
     """Write batches of one schema to a Parquet file, and return the number of rows."""
-    writer, waiting, written = None, [], 0
+    writer, row_group, n_rows = None, [], 0
     try:
         for batch in batches:
             writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
             if not batch.schema.equals(writer.schema):
                 raise LogError(describe_columns(writer.schema, batch.schema))
-            waiting.append(batch)
-            written += batch.num_rows
-            if len(waiting) == ROW_GROUP_BATCHES:
-                writer.write_table(pa.Table.from_batches(waiting))
-                waiting = []
-        if writer and waiting:
-            writer.write_table(pa.Table.from_batches(waiting))
+            row_group.append(batch)
+            n_rows += batch.num_rows
+            if len(row_group) == ROW_GROUP_BATCHES:
+                writer.write_table(pa.Table.from_batches(row_group))
+                row_group = []
+        if writer and row_group:
+            writer.write_table(pa.Table.from_batches(row_group))
     finally:
         if writer:
             writer.close()
-    return written
+    return n_rows
 
 
 def describe_columns(first: pa.Schema, other: pa.Schema) -> str:
-    """The columns in which a file differs from the first one."""
+    """Return an error message: the columns in which a file differs from the first one."""
     differ = sorted({field.name for field in {*first} ^ {*other}})
     return (
         f"The files have other columns than the first of them ({', '.join(differ)}), so they make "

@@ -1,4 +1,4 @@
-"""One pass over batches of sessions that adds them up."""
+"""Count batches of sessions in one pass."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from reclick.engines.local.hash_table import HashTotals, add_block, join_codes
 from reclick.runtime.jit import kernel
 from reclick.runtime.parallel import prefetch, run_parallel
 
-CHUNK_SESSIONS = 8_192  # between two checks of how full the tables are
+CHUNK_SESSIONS = 8_192  # added before the tables are checked for room
 BLOCK_SESSIONS = 64  # whose keys are looked up together
 NO_WEIGHT: Float64 = read_only(np.zeros(0))  # every session counts once
 NO_CLICK: Int32 = read_only(np.zeros(0, np.int32))
 
 
 class DictionaryCodeCache:
-    """The codes of a batch's dictionary, for the next batch: a Parquet row group has one."""
+    """The codes of the dictionary of the last batch: batches of a Parquet row group share one."""
 
     def __init__(self, interner: Interner) -> None:
         self._interner = interner
@@ -45,7 +45,7 @@ class DictionaryCodeCache:
         self._codes: Int32 = np.zeros(0, np.int32)
 
     def encode(self, strings: pa.Array, index: Int32) -> Int32:
-        """The code of strings[i] for each i of the index; new strings are added."""
+        """Return the code of strings[i] for each i in index; new strings are added."""
         if strings is not self._strings:
             self._strings, self._codes = strings, self._interner.codes(strings)
         return _take_codes(self._codes, index)
@@ -54,18 +54,18 @@ class DictionaryCodeCache:
 class Counter:
     """Adds up batches; `finish` returns the `Counts`.
 
-    Memory follows the number of distinct pairs and of distinct click sequences per query,
-    never the length of the log.
+    Memory grows with the number of distinct pairs and of distinct click sequences per query, not
+    with the length of the log.
     """
 
     def __init__(self) -> None:
         self._queries, self._ads, self._sequences = Interner(), Interner(), Interner()
         self._query_codes = DictionaryCodeCache(self._queries)
         self._ad_codes = DictionaryCodeCache(self._ads)
-        self._pairs = HashTotals.empty(others=2)  # (query, ad) → impressions; clicks, last clicks
+        self._pairs = HashTotals.empty(n_other=2)  # (query, ad) → impressions; clicks, last clicks
         self._visits = HashTotals.empty()  # (query, click sequence) → sessions
         self._lengths = np.zeros((1, 1))  # [page length, number of clicks] sessions
-        # By known outcome, once one occurs: last clicks of pairs, sessions of visits
+        # By outcome, if known: last clicks of pairs, sessions of visits
         self._outcome_pairs: dict[int, HashTotals] = {}
         self._outcome_visits: dict[int, HashTotals] = {}
         self._earlier_outcomes = np.zeros(N_OUTCOMES)
@@ -76,13 +76,13 @@ class Counter:
             self.add(batch, *codes)
 
     def encode(self, batch: SessionBatch) -> tuple[Int32, Int32, Int32]:
-        """The codes of queries [session], of ads [impression] and of click sequences [session]."""
+        """Return codes of queries [session], ads [impression] and click sequences [session]."""
         query = self._query_codes.encode(batch.queries, batch.query)
         ad = self._ad_codes.encode(batch.ads, batch.ad)
         return query, ad, self._encode_clicks(batch.clicks, batch.click)
 
     def _encode_clicks(self, clicks: Int64, click: Int32) -> Int32:
-        """Codes of click sequences; those of at most one click, as most are, need no search."""
+        """Return codes of click sequences; the many with at most one click need no search."""
         last = int(click.max(initial=0))
         short = self._sequences.codes_of_bytes(
             np.maximum(np.arange(-1, last + 1), 0),
@@ -110,7 +110,7 @@ class Counter:
         self._lengths = add_tables(self._lengths, lengths)
 
     def _add_outcomes(self, batch: SessionBatch, query: Int32, ad: Int32, sequence: Int32) -> None:
-        """Count the known outcomes of last clicks, and those of the clicks before them."""
+        """Count the known outcomes of last clicks, and the outcomes of the clicks before them."""
         assert batch.outcomes is not None  # noqa: S101
         outcome = batch.outcomes.outcome
         session_weight = np.ones(len(batch)) if batch.weight is None else batch.weight
@@ -119,19 +119,19 @@ class Counter:
         click_weight[batch.clicks[1:][sizes > 0] - 1] = 0.0
         self._earlier_outcomes += np.bincount(outcome, click_weight, N_OUTCOMES)
         last = last_of_runs(outcome, batch.clicks)
-        for each in np.unique(last[last != UNKNOWN_OUTCOME]).tolist():
-            rows = np.flatnonzero(last == each)
+        for value in np.unique(last[last != UNKNOWN_OUTCOME]).tolist():
+            rows = np.flatnonzero(last == value)
             position = batch.click[batch.clicks[rows + 1] - 1]
             clicked, weight = ad[batch.page[rows] + position - 1], read_only(session_weight[rows])
             for tables, code in (
                 (self._outcome_pairs, clicked),
                 (self._outcome_visits, sequence[rows]),
             ):
-                table = tables.setdefault(each, HashTotals.empty())
+                table = tables.setdefault(value, HashTotals.empty())
                 self._add_keys(table, query[rows], code, weight)
 
     def _add_keys(self, table: HashTotals, query: Int32, code: Int32, weight: Float64) -> None:
-        """Add one code per session: it is counted as a page with one ad and no click."""
+        """Add one code per session, counted as a page of one ad without a click."""
         one = read_only(np.arange(len(query) + 1))
         no_clicks = read_only(np.zeros(len(query) + 1, np.int64))
         self._add_up(table, query, code, one, NO_CLICK, no_clicks, weight, 1)
@@ -142,23 +142,24 @@ class Counter:
         weight: Float64, longest: int,
     ) -> None:  # fmt: skip
         """Add sessions to a table by query and code; `longest` is the longest page."""
-        room = BLOCK_SESSIONS * longest  # for each impression of a few sessions
-        wanted, slots, first_keys = np.empty((3, room), np.int64)
+        room = BLOCK_SESSIONS * longest  # for the impressions of a block of sessions
+        block_keys, slots, first_keys = np.empty((3, room), np.int64)
         for start in range(0, len(query), CHUNK_SESSIONS):
             end = min(start + CHUNK_SESSIONS, len(query))
             table.reserve(int(page[end] - page[start]))
-            table.used += _count_pairs(
+            table.n_keys += _count_pairs(
                 start, end, query, code, page, click, clicks, weight,
-                table.keys, table.total, table.others, wanted, slots, first_keys, np.ones(room),
+                table.keys, table.total, table.other_totals, block_keys, slots, first_keys,
+                np.ones(room),
             )  # fmt: skip
 
     def to_canonical_codes(self, counts: Counts) -> tuple[Int32, Int32]:
-        """For each code of a query and of an ad the one in the counts; −1 where it has none."""
+        """Map codes of queries and ads to their codes in the counts; −1 if the counts lack them."""
         queries = _new_codes(self._queries.codes(counts.queries), self._queries.size)
         return queries, _new_codes(self._ads.codes(counts.ads), self._ads.size)
 
     def finish(self) -> Counts:
-        """The totals in their canonical order, without what has come to nothing."""
+        """Return the totals in canonical order, without those that are zero."""
         pairs, visits = self._pairs.slots(), self._visits.slots()
         pair_query, pair_ad = self._pairs.codes(pairs)
         visit_query, visit_sequence = self._visits.codes(visits)
@@ -178,8 +179,8 @@ class Counter:
             pair_query=sorted_pairs[0],
             pair_ad=sorted_pairs[1],
             impressions=self._pairs.total[pairs],
-            clicks=self._pairs.others[pairs, 0],
-            last_clicks=self._pairs.others[pairs, 1],
+            clicks=self._pairs.other_totals[pairs, 0],
+            last_clicks=self._pairs.other_totals[pairs, 1],
             sequence_starts=starts,
             sequence_clicks=clicks,
             visit_query=sorted_visits[0],
@@ -192,7 +193,7 @@ class Counter:
     def _with_outcomes(
         self, counts: Counts, query_code: Int32, ad_code: Int32, sequence_code: Int32
     ) -> Counts:
-        """The counts with the outcomes of clicks, where any is known."""
+        """Add the outcomes of clicks to the counts, if any outcome is known."""
         pairs = _outcome_rows(self._outcome_pairs, query_code, ad_code)
         visits = _outcome_rows(self._outcome_visits, query_code, sequence_code)
         return with_outcomes(counts, pairs, visits, self._earlier_outcomes)
@@ -201,7 +202,7 @@ class Counter:
 def with_outcomes(
     counts: Counts, pairs: OutcomeRows, visits: OutcomeRows, earlier: Float64
 ) -> Counts:
-    """The counts with known outcomes of last clicks and of earlier ones, where there are any."""
+    """Add the known outcomes of last clicks and of earlier clicks to counts, if there are any."""
     if not len(pairs.weight) and not earlier[1:].any():  # as in most logs
         return counts
     unknown = counts.clicks.sum() - counts.last_clicks.sum() - earlier[1:].sum()
@@ -222,17 +223,17 @@ def _outcome_rows(
         first, second = table.codes(slots)
         which = np.full(len(slots), outcome, np.int8)
         parts.append((first_code[first], second_code[second], which, table.total[slots]))
-    none = (np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0))
-    return OutcomeRows(*(np.concatenate(each) for each in zip(none, *parts, strict=True)))
+    empty = (np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0))
+    return OutcomeRows(*(np.concatenate(column) for column in zip(empty, *parts, strict=True)))
 
 
 def sort_pairs(first: Int32, second: Int32) -> tuple[Int32, Int32, Int64]:
-    """Two codes sorted by the first, then the second, and the order that sorts them."""
+    """Sort two columns of codes by the first, then the second; also return the order."""
     bits = [
         int(largest).bit_length()
         for largest in (first.max(initial=0), second.max(initial=0), len(first))
     ]
-    if sum(bits) < 64:  # numbers that hold their own row sort faster than rows by a number
+    if sum(bits) < 64:  # sorting numbers that contain their row is faster than argsort
         order = first.astype(np.int64)
         for more, width in ((second, bits[1]), (np.arange(len(first)), bits[2])):
             order <<= width
@@ -244,34 +245,34 @@ def sort_pairs(first: Int32, second: Int32) -> tuple[Int32, Int32, Int64]:
     return first[order], second[order], order
 
 
-def sort_strings(interner: Interner, *used: Int32) -> tuple[pa.LargeStringArray, Int32]:
-    """The strings that occur, in order, and each old code's new one."""
-    old = _distinct(interner.size, *used)
+def sort_strings(interner: Interner, *codes: Int32) -> tuple[pa.LargeStringArray, Int32]:
+    """Return the strings that occur, sorted, and the new code of every old code."""
+    old = _distinct(interner.size, *codes)
     strings = interner.strings().take(pa.array(old))
     order = pc.array_sort_indices(strings)  # by bytes
     return strings.take(order), _new_codes(old[order.to_numpy()], interner.size)
 
 
-def sort_sequences(interner: Interner, used: Int32) -> tuple[Int64, Int32, Int32]:
-    """The click sequences that occur, in order: starts, positions, and each old code's new one."""
+def sort_sequences(interner: Interner, codes: Int32) -> tuple[Int64, Int32, Int32]:
+    """Return the sequences that occur, sorted, as starts and positions, and their new codes."""
     offsets, data = interner.slices()
-    old = _distinct(interner.size, used)
+    old = _distinct(interner.size, codes)
     lists = sequence_bytes(offsets // 4, data.view(np.int32)).take(pa.array(old))
     order = pc.array_sort_indices(lists)
     starts, clicks = sequences_from_bytes(lists.take(order))
     return starts, clicks, _new_codes(old[order.to_numpy()], interner.size)
 
 
-def _distinct(size: int, *used: Int32) -> Int64:
-    """The codes that occur, in order."""
+def _distinct(size: int, *arrays: Int32) -> Int64:
+    """Return the codes that occur, sorted."""
     occurs = np.zeros(size, bool)
-    for codes in used:
+    for codes in arrays:
         occurs[codes] = True
     return np.flatnonzero(occurs)
 
 
 def _new_codes(old: Int64 | Int32, size: int) -> Int32:
-    """For each old code its place among these; −1 for one that is not there."""
+    """Return the index of every code in `old`; −1 if it is not there."""
     code = np.full(max(size, 1), -1, np.int32)
     code[old] = np.arange(len(old), dtype=np.int32)
     return code
@@ -279,7 +280,7 @@ def _new_codes(old: Int64 | Int32, size: int) -> Int32:
 
 @kernel
 def _take_codes(codes: Int32, index: Int32) -> Int32:
-    """codes[index], in one pass: NumPy would first make an index of 64 bits."""
+    """Return codes[index] in one pass: NumPy would first convert the index to 64 bits."""
     out = np.empty(len(index), np.int32)
     for i in range(len(index)):
         out[i] = codes[index[i]]
@@ -288,7 +289,7 @@ def _take_codes(codes: Int32, index: Int32) -> Int32:
 
 @kernel
 def _short_codes(short: Int32, click: Int32, clicks: Int64) -> Int32:
-    """The codes of click sequences by their only click, short[0] without any; −1 of longer ones."""
+    """Return the codes of sequences of one click from `short`, short[0] without any, else −1."""
     out = np.empty(len(clicks) - 1, np.int32)
     for row in range(len(out)):
         start, size = clicks[row], clicks[row + 1] - clicks[row]
@@ -304,28 +305,29 @@ def _short_codes(short: Int32, click: Int32, clicks: Int64) -> Int32:
 @kernel
 def _count_pairs(
     start: int, end: int, query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64,
-    weight: Float64, keys: Int64, impressions: Float64, others: Float64, wanted: Int64,
+    weight: Float64, keys: Int64, impressions: Float64, other_totals: Float64, block_keys: Int64,
     slots: Int64, first_keys: Int64, more: Float64,
 ) -> int:  # fmt: skip
     """Add impressions and clicks of sessions start … end − 1; return the number of new pairs.
 
-    wanted, slots, first_keys and more have room for the impressions of BLOCK_SESSIONS; more is 1.
+    block_keys, slots, first_keys and more have room for the impressions of BLOCK_SESSIONS sessions;
+    more is filled with 1.
     """
     new = 0
     for first in range(start, end, BLOCK_SESSIONS):
-        beyond = first + BLOCK_SESSIONS if first + BLOCK_SESSIONS < end else end
+        stop = first + BLOCK_SESSIONS if first + BLOCK_SESSIONS < end else end
         top = page[first]
-        for s in range(first, beyond):
+        for s in range(first, stop):
             for i in range(page[s], page[s + 1]):
-                wanted[i - top] = join_codes(query[s], ad[i])
+                block_keys[i - top] = join_codes(query[s], ad[i])
                 if len(weight):
                     more[i - top] = weight[s]
-        size = page[beyond] - top
-        new += add_block(keys, impressions, wanted, more, size, slots, first_keys)
-        for s in range(first, beyond):
+        size = page[stop] - top
+        new += add_block(keys, impressions, block_keys, more, size, slots, first_keys)
+        for s in range(first, stop):
             for c in range(clicks[s], clicks[s + 1]):
                 at = page[s] - top + click[c] - 1
-                others[slots[at], 0] += more[at]
+                other_totals[slots[at], 0] += more[at]
                 if c == clicks[s + 1] - 1:
-                    others[slots[at], 1] += more[at]
+                    other_totals[slots[at], 1] += more[at]
     return new

@@ -1,4 +1,4 @@
-"""One pass over batches of sessions that groups equal ones."""
+"""Group equal sessions of batches in one pass."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from reclick.engines.local.counter import Counter
 from reclick.runtime.jit import kernel
 from reclick.runtime.parallel import run_parallel, thread_limit
 
-LENGTH_BITS = 24  # of a page; the outcome of the last click is above them
+LENGTH_BITS = 24  # of a page length; the bits above have the outcome of the last click
 NO_OUTCOME: Int8 = read_only(np.zeros(0, np.int8))
 
 
 class Grouper:
     """Groups equal sessions (query, ads, clicks, outcome of the last click) with their weight.
 
-    `finish` returns the `GroupedSessions`. Memory follows the number of distinct sessions.
+    `finish` returns the `GroupedSessions`. Memory grows with the number of distinct sessions.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Grouper:
         self._weight = np.zeros(1024)  # [session]
 
     def add_batches(self, batches: Iterator[SessionBatch]) -> None:
-        """Group every session; a batch is counted and grouped at once, the next read meanwhile."""
+        """Group every session; a batch is counted and grouped at the same time."""
         for batch in batches:
             query, ad, sequence = self._counter.encode(batch)
             run_parallel(
@@ -56,9 +56,9 @@ class Grouper:
         self._weight[:n_sessions] += np.bincount(session, batch.weight, n_sessions)
 
     def finish(self) -> GroupedSessions:
-        """The distinct sessions by query, each query's in the order of first appearance.
+        """Return the distinct sessions by query, those of a query in order of first appearance.
 
-        The grouper is used up: its tables go before the sessions are laid out.
+        The grouper cannot be used afterwards: its tables are freed before the result is built.
         """
         counts = self._counter.finish()
         query, ad = self._counter.to_canonical_codes(counts)
@@ -86,8 +86,10 @@ class Grouper:
                 for first, last in pairwise(edges)
             )
         )  # fmt: skip
-        known = outcome if outcome.any() else None
-        whole = QueryBlock(0, 0, counts.pair_query, pair, page, click, clicks, weight[order], known)
+        outcomes = outcome if outcome.any() else None
+        whole = QueryBlock(
+            0, 0, counts.pair_query, pair, page, click, clicks, weight[order], outcomes
+        )
         return GroupedSessions(counts, whole)
 
 
@@ -96,11 +98,10 @@ def _pack(
     query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64, outcome: Int8,
     packed: Int32, starts: Int64,
 ) -> None:  # fmt: skip
-    """Fill in each session as a run of numbers, and the starts of runs.
+    """Write each session as a run of numbers to `packed`, and the starts of runs to `starts`.
 
-    A run has the query, the page length, the ads and the clicks.
-
-    The outcome of the last click, where there are any, is in the upper bits of the page length.
+    A run has the query, the page length, the ads and the clicks. If the log has outcomes, that of
+    the last click is in the upper bits of the page length.
     """
     at = 0
     for s in range(len(query)):
@@ -123,7 +124,7 @@ def _unpack(
     ad_code: Int32, pair_starts: Int64, pair_ad: Int32, page: Int64, clicks: Int64,
     pair: Int32, click: Int32,
 ) -> None:  # fmt: skip
-    """Fill in the pages, as rows of the counts' pairs, and the clicks of order[start:end]."""
+    """Write pages (as rows of the counts' pairs) and clicks of the sessions order[start:end]."""
     for s in range(start, end):
         at = begin[order[s]]
         q = query_code[packed[at]]

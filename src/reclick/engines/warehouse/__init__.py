@@ -1,6 +1,6 @@
-"""SQL that counts a log where it lies, in a warehouse: the log does not move, its counts do.
+"""SQL that counts a log in the warehouse that holds it: only the counts leave the warehouse.
 
-statements.sql holds the statements, and one file per dialect what differs between warehouses.
+statements.sql holds the statements, and a file per dialect holds what differs between warehouses.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ def counting_sql(
     where: str | None = None,
     max_ads: int = 100,
 ) -> CountingSQL:
-    """SQL that counts a table of sessions, with a column of arrays of ads and one of clicks.
+    """Return SQL that counts a table of sessions, which has arrays of ads and of clicks.
 
     `columns` maps Reclick's names (query, ads, clicks, weight) to yours; without a weight, every
-    session counts once. `where` is a condition in SQL. Both, and the table, stand in the statements
-    as they are given. Bad rows are left out by the rules of `read_sessions`; `dropped` counts them.
+    session counts once. `where` is a condition in SQL. Columns, condition and table are copied into
+    the statements unchanged. Bad rows are left out by the rules of `read_sessions`; `dropped`
+    counts them.
 
     >>> counting_sql("week2", dialect="snowflake").pairs.splitlines()[-1]
     'group by query, shown.value::varchar'
@@ -82,6 +83,6 @@ def counting_sql(
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:
-    """A text with the values of the names in braces; two braces stand for one."""
-    filled = re.sub(r"(?<!\{)\{(\w+)\}(?!\})", lambda name: values[name[1]], text)
-    return filled.replace("{{", "{").replace("}}", "}")
+    """Replace the names in braces by their values, and two braces by one."""
+    result = re.sub(r"(?<!\{)\{(\w+)\}(?!\})", lambda match: values[match[1]], text)
+    return result.replace("{{", "{").replace("}}", "}")

@@ -1,6 +1,6 @@
--- Counts of a table of sessions, in the SQL of any warehouse: what differs between them is in the
--- files of the dialects, and stands here in braces. The rules are those of reclick.logs.validation,
--- in their order.
+-- Counts of a table of sessions, in the SQL of any warehouse. What differs between warehouses is in
+-- braces here, and is filled in from the file of the dialect. The rules, and their order, are those
+-- of reclick.logs.validation.
 
 -- name: session
 with source as (

@@ -1,6 +1,6 @@
-"""Join pages and clicks that come apart, in logs larger than memory.
+"""Join pages and clicks that are in separate records, in logs larger than memory.
 
-Rows are partitioned on disk by the key of their page. Then DuckDB joins one partition at a time.
+Rows are partitioned on disk by the key of their page; DuckDB joins one partition at a time.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from reclick.logs.validation.reasons import (
 from reclick.runtime.outputs import scratch_folder
 
 Bool = npt.NDArray[np.bool_]
-SAMPLE_SHOWN = 50_000  # ads shown that are kept in any case, to learn the first position
-ENOUGH_POSITIONS = 1000  # to know whether positions start at 0 or 1
-MAX_REMEMBERED_KEYS = 16_000_000  # a limit to memory
+SAMPLE_SHOWN = 50_000  # impressions that are always kept, to infer the first position
+ENOUGH_POSITIONS = 1000  # clicks needed to infer whether positions start at 0 or 1
+MAX_REMEMBERED_KEYS = 16_000_000  # to limit memory
 OUTPUT_ROWS = 100_000  # of a batch of sessions
 CONVERSION_NOTE = "conversion without a click on its ad before it, skipped"
 
-# `file` and `number` are where a row came from: its order in the log, and its place in messages.
+# `file` and `number` are the origin of a row, for the order of rows and for messages.
 ORIGIN_COLUMNS = [("file", pa.int32()), ("number", pa.int64())]
 PAGE_COLUMNS = [
     ("key", pa.string()),
@@ -69,7 +69,7 @@ CLICK_COLUMNS = [
     ("position", pa.int64()),
     ("time", TIME),
 ]
-# What is known of the time after each click.
+# The outcome of each click.
 OUTCOME_COLUMNS = [(field.name, field.type.value_type) for field in OUTCOME_FIELDS]
 _COLUMNS = {
     "pages": PAGE_COLUMNS,
@@ -84,12 +84,12 @@ SPILLED_SCHEMAS = {
 
 
 class PageJoin:
-    """Pages, ads shown and clicks on disk, until they are joined.
+    """Stores pages, impressions and clicks on disk, and joins them.
 
     `first_position` is the number of the first position in clicks on pages that are whole records;
-    None infers it from the log. `allowed` maps reasons that do not break the rules of a format to
-    the notes that count them instead. With `conversions_are_events` a click that is not known to
-    have been followed by a conversion has none, if the log has any.
+    None infers it from the log. `notes_by_reason` maps reasons that the format allows to notes:
+    such rows are counted as notes, not as bad rows. With `conversions_are_events`, a click without
+    a known conversion has none, if the log has any conversions.
 
     >>> from tempfile import TemporaryDirectory
     >>> shown = {"key": ["p", "p"], "query": ["shoes", None], "ad": ["b", "a"], "position": [2, 1]}
@@ -107,12 +107,12 @@ class PageJoin:
         log_bytes: int,
         *,
         first_position: int | None = 1,
-        allowed: Mapping[str, str] = MappingProxyType({}),
+        notes_by_reason: Mapping[str, str] = MappingProxyType({}),
         conversions_are_events: bool = False,
     ) -> None:
-        """`folder` is for the partitions; `files` are named in messages."""
+        """The partitions are in `folder`; messages name the `files`."""
         self.files = [file.where for file in files] or ["table"]
-        self.first_position, self.allowed = first_position, allowed
+        self.first_position, self.notes_by_reason = first_position, notes_by_reason
         self.num_partitions = count_partitions(log_bytes)
         self._num_added = dict.fromkeys(INPUT_SCHEMAS, 0)
         self._whole_pages = HashedKeySet()
@@ -160,9 +160,9 @@ class PageJoin:
         self._partitions[kind].add(rows)
 
     def sessions(self, report: ReadReport) -> Iterator[pa.RecordBatch]:
-        """The sessions, in the log's order within a partition.
+        """Yield the sessions, in the order of the log within each partition.
 
-        Clicks that fit no page, and pages without ads or query, go to the report.
+        Clicks that match no impression, and pages without ads or query, are added to the report.
         """
         for partitions in self._partitions.values():
             partitions.flush()
@@ -174,26 +174,28 @@ class PageJoin:
             self._connection.execute(self._sql["clicks_on_pages"], {"first": first})
             self._connection.execute(self._sql["conversions_of_clicks"], {"first": first})
             self._add_to_report(report, first)
-            known = "conversions" in self._known_outcomes
-            params = {"no_conversion": 0.0 if known and self._conversions_are_events else None}
+            has_conversions = "conversions" in self._known_outcomes
+            params = {
+                "no_conversion": 0.0 if has_conversions and self._conversions_are_events else None
+            }
             result = self._connection.sql(self._sql["sessions"], params=params)
             for batch in result.to_arrow_reader(OUTPUT_ROWS):
                 yield _to_session_schema(batch, self._known_outcomes)
 
-    def _drop_known_pages(self, shown: pa.Table) -> pa.Table:
-        """The ads shown on pages that were not added whole; a sample is kept in any case."""
-        added_before = self._num_added["shown"] - len(shown)
-        if self.first_position is None and added_before < SAMPLE_SHOWN:
-            return shown
-        known = self._whole_pages.contains(shown["key"].combine_chunks())
-        return shown.filter(pa.array(~known)) if known.any() else shown
+    def _drop_known_pages(self, rows: pa.Table) -> pa.Table:
+        """Drop impressions on pages that were added whole, except for a sample."""
+        num_added_before = self._num_added["shown"] - len(rows)
+        if self.first_position is None and num_added_before < SAMPLE_SHOWN:
+            return rows
+        is_known = self._whole_pages.contains(rows["key"].combine_chunks())
+        return rows.filter(pa.array(~is_known)) if is_known.any() else rows
 
     def _load(self, partition: int) -> None:
         for kind, partitions in self._partitions.items():
             self._connection.register(kind, partitions.read(partition))
 
     def _infer_first_position(self) -> int:
-        """The number of the first position, 0 or 1, by as many partitions as are needed."""
+        """Infer the number of the first position, 0 or 1, from as many partitions as needed."""
         zero = one = 0
         for partition in range(self.num_partitions if self._clicks_have_positions else 0):
             self._load(partition)
@@ -214,10 +216,14 @@ class PageJoin:
         ):
             rows = self._fetch(statement)
             self._add_bad_rows(report, reason, rows, lambda key: f"page {abbreviate(key)}")
-        pages, later, shown, clicks = self._fetch("count_repeats")[0]
+        pages, later_pages, impressions, clicks = self._fetch("count_repeats")[0]
         report.add_note("page recorded again, the first kept", pages or 0)
-        report.add_note("page recorded again, a later one kept: it holds the clicks", later or 0)
-        report.add_note("ad shown again on its page at its position, counted once", shown or 0)
+        report.add_note(
+            "page recorded again, a later one kept: it holds the clicks", later_pages or 0
+        )
+        report.add_note(
+            "ad shown again on its page at its position, counted once", impressions or 0
+        )
         report.add_note("click recorded again at the same time, counted once", clicks or 0)
         report.add_note(CONVERSION_NOTE, self._fetch("count_other_conversions")[0][0])
         if self.first_position is None:
@@ -235,8 +241,8 @@ class PageJoin:
         self, report: ReadReport, reason: str, rows: list[Any], describe: Callable[..., str]
     ) -> None:
         total = rows[0][-1] if rows else 0
-        if reason in self.allowed:
-            report.add_note(self.allowed[reason], total)
+        if reason in self.notes_by_reason:
+            report.add_note(self.notes_by_reason[reason], total)
             return
         number_mask = (1 << ROW_NUMBER_BITS) - 1
         examples = [
@@ -266,14 +272,14 @@ def join_pages(
     add_rows: Callable[[PageJoin], None],
     *,
     first_position: int | None = 1,
-    allowed: Mapping[str, str] = MappingProxyType({}),
+    notes_by_reason: Mapping[str, str] = MappingProxyType({}),
     conversions_are_events: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The sessions of the rows that `add_rows` adds; partitions are in a temporary folder."""
+    """Join the rows that `add_rows` adds, with partitions in a temporary folder."""
     log_bytes = estimate_log_bytes({file.path for file in files})
     options: dict[str, Any] = {
         "first_position": first_position,
-        "allowed": allowed,
+        "notes_by_reason": notes_by_reason,
         "conversions_are_events": conversions_are_events,
     }
     with (
@@ -285,7 +291,7 @@ def join_pages(
 
 
 def join_key_parts(parts: Sequence[pa.Array]) -> pa.Array:
-    r"""Join the parts of a key to one text that differs wherever a part does; null if any is null.
+    r"""Join the parts of a key to one text, distinct for distinct parts; null if a part is null.
 
     >>> join_key_parts([pa.array(["a|b", "a"]), pa.array(["c", "b|c"])]).to_pylist()
     ['a\\|b|c', 'a|b\\|c']
@@ -308,8 +314,8 @@ def first_key_part(keys: pa.Array) -> pa.Array:
 class HashedKeySet:
     """A set of keys in eight bytes each.
 
-    Keys are compared by their 64-bit hashes: a collision is not to be expected in a million logs of
-    a million pages. After `max_keys` no more keys are remembered.
+    Keys are compared by their 64-bit hashes: not even a million logs of a million pages are likely
+    to have a collision. After `max_keys`, no more keys are added.
 
     >>> keys = HashedKeySet()
     >>> keys.add(pa.array(["a", "b"]))
@@ -319,32 +325,32 @@ class HashedKeySet:
 
     def __init__(self, max_keys: int = MAX_REMEMBERED_KEYS) -> None:
         self.max_keys = max_keys
-        # Each run is much smaller than the one before it, so that few have to be searched and each
-        # hash is merged only a few times.
+        # Each run is much smaller than the previous one, so that there are few runs to search, and
+        # each hash is merged only a few times.
         self._sorted_runs: list[Int64] = []
 
     def __len__(self) -> int:
         return sum(map(len, self._sorted_runs))
 
     def add(self, keys: pa.Array) -> None:
-        """Remember keys."""
+        """Add keys to the set."""
         if len(self) >= self.max_keys or not len(keys):
             return
         new = np.sort(_hash_keys(keys))
         while self._sorted_runs and len(self._sorted_runs[-1]) < 4 * len(new):
-            merged = np.concatenate([self._sorted_runs.pop(), new])
-            new = np.sort(merged, kind="stable")  # which merges sorted runs
+            run = np.concatenate([self._sorted_runs.pop(), new])
+            new = np.sort(run, kind="stable")  # which merges sorted runs
         self._sorted_runs.append(new)
 
     def contains(self, keys: pa.Array) -> Bool:
-        """Which of the keys are in the set; null is not."""
-        coded = keys.dictionary_encode()  # keys come in runs
-        hashes = _hash_keys(coded.dictionary)
+        """Whether each key is in the set; False for null."""
+        dictionary_array = keys.dictionary_encode()  # keys repeat
+        hashes = _hash_keys(dictionary_array.dictionary)
         is_member = np.zeros(len(hashes) + 1, np.bool_)  # the last is for null
         for run in self._sorted_runs:
             index = np.minimum(np.searchsorted(run, hashes), len(run) - 1)
             is_member[:-1] |= run[index] == hashes
-        by_row: Bool = is_member[coded.indices.fill_null(-1).to_numpy()]
+        by_row: Bool = is_member[dictionary_array.indices.fill_null(-1).to_numpy()]
         return by_row
 
 
@@ -359,11 +365,11 @@ def _escape(values: pa.Array) -> pa.Array:
 
 
 def _to_session_schema(batch: pa.RecordBatch, known_outcomes: Collection[str]) -> pa.RecordBatch:
-    """The sessions, with those outcomes of clicks that the log knows."""
+    """The sessions, with those outcomes of clicks that the log has."""
     columns = {name: batch.column(name) for name in batch.schema.names}
     columns["timestamp"] = clock_times(columns.pop("time").cast(TIME))
-    known = (field for field in OUTCOME_FIELDS if field.name in known_outcomes)
-    schema = pa.schema([*SESSION_SCHEMA, *known])
+    outcome_fields = (field for field in OUTCOME_FIELDS if field.name in known_outcomes)
+    schema = pa.schema([*SESSION_SCHEMA, *outcome_fields])
     arrays = [columns[field.name].cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

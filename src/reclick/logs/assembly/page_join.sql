@@ -60,7 +60,7 @@ FROM whole w FULL JOIN built b USING (key);
 
 -- name: clicks_on_pages
 -- A click has an ad, a position, or both. The ad decides; the position matters when the ad stands
--- there or there is no ad. A click recorded twice, at the very same time, is one click.
+-- there or there is no ad. Clicks recorded at the same time are one click.
 CREATE OR REPLACE TEMP TABLE page_click AS
 WITH once AS (
     SELECT
@@ -87,7 +87,7 @@ SELECT
 FROM on_page;
 
 -- name: conversions_of_clicks
--- A conversion is of the last click on its ad before it, or of the click at the very same time.
+-- A conversion belongs to the last click on its ad, before it or at the same time.
 CREATE OR REPLACE TEMP TABLE page_conversion AS
 WITH once AS (
     SELECT DISTINCT key, ad, position, "time" FROM conversions

@@ -1,8 +1,8 @@
 -- Find the pages in one partition of list views, clicks and searches that name no page, and what
 -- happened after the clicks.
--- Texts are numbers here, from 0; -1 is none. The `origin` of a row is one number: its file, and its
+-- Texts are numbers here, from 0; -1 is null. The `origin` of a row is one number: its file, and its
 -- row number in that file. Kinds: 0 is a list view, 1 a click, 2 a search, 3 a conversion. A journey
--- is all that a user does, one visit or several.
+-- is all that a user does, in one or more visits.
 
 -- name: once
 CREATE OR REPLACE TEMP TABLE once AS
@@ -105,8 +105,8 @@ ASOF LEFT JOIN first f
 ASOF LEFT JOIN last l ON c.visit = l.visit AND c."time" >= l."time";
 
 -- name: outcomes
--- A click lasts until the next view of its list, click in it, or search, if that comes soon. A
--- conversion is of the last click on its ad before it, or at the very same time.
+-- The dwell time of a click ends with the next view of its list, click in it, or search, if that
+-- comes soon. A conversion belongs to the last click on its ad, before it or at the same time.
 CREATE OR REPLACE TEMP TABLE outcome AS
 WITH conversion AS (
     SELECT DISTINCT journey, ad, "time" FROM once WHERE kind = 3

@@ -19,13 +19,13 @@ from reclick.runtime.parallel import thread_limit
 
 MEMORY_LIMIT = "384MB"
 MAX_THREADS = 4  # each needs memory of its own
-BUFFER_ROWS = 400_000  # collected before they are partitioned and written
+BUFFER_ROWS = 400_000  # collected before they are partitioned and written to disk
 BUFFER_BYTES = 32 << 20
-BUFFER_TABLES = 64  # small ones, which lie scattered in memory that cannot be used again
+BUFFER_TABLES = 64  # small tables fragment the memory, so this many are merged
 PARTITION_BYTES = 96 << 20  # of the log
 COMPRESSED_SUFFIXES = (".gz", ".tgz", ".zip", ".parquet", ".pq")
-COMPRESSION_RATIO = 8  # of such files, about
-# Where a row came from, as one number: its file, and in the lower bits its row number.
+COMPRESSION_RATIO = 8  # of such files, roughly
+# The origin of a row as one number: its file, and in the lower bits its row number.
 ROW_NUMBER_BITS = 40
 
 SQL_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -47,7 +47,7 @@ def load_sql(name: str, package: str = "reclick.logs.assembly") -> Mapping[str, 
 
 
 def connect(folder: Path) -> Any:
-    """A DuckDB connection with a memory limit that spills to the folder."""
+    """Connect to DuckDB, with a memory limit and spilling to the folder."""
     import duckdb
 
     return duckdb.connect(
@@ -61,9 +61,9 @@ def connect(folder: Path) -> Any:
 
 
 def translate_error(error: BaseException | None, folder: Path) -> None:
-    """Raise a StoreError in place of DuckDB's errors of memory or disk; ignore any other.
+    """Turn DuckDB's errors of memory or disk into a StoreError; ignore other errors.
 
-    Ctrl-C during a statement, which DuckDB reports as a RuntimeError, is an interruption.
+    Ctrl-C during a statement, which DuckDB reports as a RuntimeError, becomes a KeyboardInterrupt.
     """
     import duckdb
 
@@ -78,7 +78,7 @@ def translate_error(error: BaseException | None, folder: Path) -> None:
 
 
 def estimate_log_bytes(paths: set[Location]) -> int:
-    """About how many bytes files hold, decompressed."""
+    """Estimate the number of decompressed bytes of files."""
     return sum(
         as_path(path).stat().st_size
         * (COMPRESSION_RATIO if as_path(path).name.lower().endswith(COMPRESSED_SUFFIXES) else 1)
@@ -87,15 +87,15 @@ def estimate_log_bytes(paths: set[Location]) -> int:
 
 
 def count_partitions(log_bytes: int) -> int:
-    """How many partitions a log of this size needs."""
+    """The number of partitions for a log of this size."""
     return max(1, log_bytes // PARTITION_BYTES)
 
 
 class SpilledPartitions:
     """Rows on disk, partitioned by their column `key`.
 
-    A file holds what was collected at a time, with one record batch per partition. So only a few
-    files are open, however many partitions there are.
+    Each flush writes one file, with one record batch per partition, so that few files are open even
+    with many partitions.
     """
 
     def __init__(self, folder: Path, name: str, schema: pa.Schema, partitions: int) -> None:
@@ -117,7 +117,7 @@ class SpilledPartitions:
             self._buffer = [pa.concat_tables(self._buffer).combine_chunks()]
 
     def flush(self) -> None:
-        """Write what was collected; to be called before the first partition is read."""
+        """Write the collected rows; must be called before the first partition is read."""
         if not self._rows:
             return
         table = pa.concat_tables(self._buffer)
@@ -138,7 +138,7 @@ class SpilledPartitions:
         return pa.Table.from_batches(batches, self.schema)
 
     def close(self) -> None:
-        """Close the connection; the folder is removed by its owner."""
+        """Close the connection; the caller removes the folder."""
         if "_connection" in self.__dict__:
             self._connection.close()
 
@@ -189,7 +189,7 @@ class PartitionedQuery:
         self._rows.add(cast_to_schema(table, self._rows.schema))
 
     def partitions(self) -> Iterator[pa.Table]:
-        """One partition after another."""
+        """Yield one partition after another."""
         self._rows.flush()
         for partition in range(self._rows.partitions):
             yield self._rows.read(partition)

@@ -1,7 +1,7 @@
 """Read CSV and TSV. Arrow reads blocks of valid one-line records; others are read line by line.
 
-A broken quote must cost one row, not the rest of the file: a record may span several lines only if
-its quote closes and its fields add up.
+A broken quote must make one row bad, not the rest of the file: a record may span several lines only
+if its quote closes and it has the right number of fields.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from reclick.logs.files.source import RawBatch, abbreviate, drop_rows
 from reclick.runtime.filesystem import Location
 from reclick.runtime.parallel import thread_limit
 
-MAX_RECORD_LINES = 1000  # that one quoted cell may span
+MAX_RECORD_LINES = 1000  # limit of the lines of one quoted cell
 MAX_RECORD_BYTES = 4 << 20
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 TRUE_WORDS, FALSE_WORDS = {"true", "t", "yes", "y"}, {"false", "f", "no", "n"}
@@ -62,25 +62,28 @@ class CsvSource:
     names: dict[str, str]
     header: tuple[str, ...]
     delimiter: str
-    wanted: tuple[Column, ...]
+    columns_to_read: tuple[Column, ...]
     num_rows: int | None = None
     can_move: ClassVar[bool] = True  # another process can read it
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order."""
-        done, rest = 0, b""
+        num_read, rest = 0, b""
         for body in chain(self._read_bodies(), [b""]):  # the empty one marks the end of the file
             if not (rest or body):
                 continue
-            table, numbers, unreadable, rest = self._parse(rest + body, done, final=not body)
+            table, numbers, unreadable, rest = self._parse(rest + body, num_read, final=not body)
             columns = {
-                name: table.column(self.header.index(theirs)) for name, theirs in self.names.items()
+                name: table.column(self.header.index(source_name))
+                for name, source_name in self.names.items()
             }
             rows = table if with_rows else None
-            raw = RawBatch(self.where, done + 1, columns, table.num_rows, numbers, unreadable, rows)
+            raw = RawBatch(
+                self.where, num_read + 1, columns, table.num_rows, numbers, unreadable, rows
+            )
             if raw.length or raw.unreadable:
-                done += raw.length + len(raw.unreadable)
-                yield parse_columns(raw, self.wanted)
+                num_read += raw.length + len(raw.unreadable)
+                yield parse_columns(raw, self.columns_to_read)
 
     def _read_bodies(self) -> Iterator[bytes]:
         """The blocks of the file without its header."""
@@ -89,15 +92,15 @@ class CsvSource:
         yield from (block for block in chain([first[_header_end(first) :]], blocks) if block)
 
     def _parse(
-        self, body: bytes, done: int, *, final: bool
+        self, body: bytes, num_read: int, *, final: bool
     ) -> tuple[pa.RecordBatch, Int64 | None, list[tuple[int, str]], bytes]:
         """The fields, the row numbers, the unreadable rows, and the bytes of an open record."""
         batch = parse_valid_block(body, self.header, self.delimiter)
         if batch is not None:
             return batch, None, [], b""
-        split, rest = split_records(body, len(self.header), self.delimiter, final=final)
-        records = [self._check_text(record) for record in split]
-        numbered = list(enumerate(records, start=done + 1))
+        parts, rest = split_records(body, len(self.header), self.delimiter, final=final)
+        records = [self._check_text(record) for record in parts]
+        numbered = list(enumerate(records, start=num_read + 1))
         readable = [record for record in records if not isinstance(record, str)]
         numbers = [number for number, record in numbered if not isinstance(record, str)]
         unreadable = [(number, record) for number, record in numbered if isinstance(record, str)]
@@ -111,20 +114,20 @@ class CsvSource:
     def _check_text(self, record: list[str] | str) -> list[str] | str:
         """The fields as valid text, or why the record is unreadable.
 
-        Bytes that are no UTF-8 matter in a column that is read, and in no other.
+        Only the columns to read must be UTF-8; other bytes in other columns are replaced.
         """
         if isinstance(record, str) or _is_text(record):
             return record
-        read = self.names.values()
+        names_to_read = self.names.values()
         if not _is_text(
-            cell for name, cell in zip(self.header, record, strict=True) if name in read
+            cell for name, cell in zip(self.header, record, strict=True) if name in names_to_read
         ):
             return f"not UTF-8 text: {abbreviate(replace_surrogates(self.delimiter.join(record)))}"
         return list(map(replace_surrogates, record))
 
 
 def open_csv(
-    path: Location, where: str, wanted: Sequence[Column], mapping: dict[str, str]
+    path: Location, where: str, columns_to_read: Sequence[Column], mapping: dict[str, str]
 ) -> CsvSource:
     """Read the header of a CSV or TSV file and check its columns."""
     first = next(read_blocks(path, where, block_bytes=1 << 16), b"")
@@ -141,15 +144,15 @@ def open_csv(
     header = tuple(name.strip() for name in cells)
     if re.search(r"\r[^\n]", _outside_quotes(line)):
         raise LogError(f"The lines of {where} end with a carriage return alone. {CR_ADVICE}")
-    names = find_columns(header, wanted, mapping, where)
-    return CsvSource(path, where, names, header, delimiter, tuple(wanted))
+    names = find_columns(header, columns_to_read, mapping, where)
+    return CsvSource(path, where, names, header, delimiter, tuple(columns_to_read))
 
 
 # ---- records
 
 
 def parse_valid_block(body: bytes, header: Sequence[str], delimiter: str) -> pa.RecordBatch | None:
-    """Parse a block with Arrow; None unless every line is exactly one record with clean quotes."""
+    """Parse a block with Arrow; None unless every line is one record with well-formed quotes."""
     if b'"' in body and _quote_inside_field(delimiter).search(body):
         return None
     columns = [str(i) for i in range(len(header))]
@@ -179,7 +182,7 @@ def parse_valid_block(body: bytes, header: Sequence[str], delimiter: str) -> pa.
 def split_records(
     body: bytes, num_fields: int, delimiter: str, *, final: bool = True
 ) -> tuple[list[list[str] | str], bytes]:
-    r"""Return the fields of every record, or why it is unreadable; and the bytes of an open record.
+    r"""Return the fields of each record, or why it is unreadable, and the bytes of an open record.
 
     >>> split_records(b'"a,1\nb,2\n', 2, ",")
     (['a quote that does not close: \'"a,1\'', ['b', '2']], b'')
@@ -188,36 +191,36 @@ def split_records(
     records: list[list[str] | str] = []
     at = 0
     while at < len(lines):
-        used = _count_record_lines(lines, at)
-        if used > len(lines) - at:
+        num_lines = _count_record_lines(lines, at)
+        if num_lines > len(lines) - at:
             if not final:
                 return records, b"\n".join(lines[at:]) + b"\n"
-            used = 0
+            num_lines = 0
         if lines[at].strip(b"\r"):
-            text = b"\n".join(lines[at : at + used])
-            record = _split_fields(text, num_fields, delimiter) if used else ""
-            # When a record over several lines does not add up, only its first line is dropped,
-            # and the following lines are tried on their own.
-            used = used if isinstance(record, list) else 1
+            text = b"\n".join(lines[at : at + num_lines])
+            record = _split_fields(text, num_fields, delimiter) if num_lines else ""
+            # If a record of several lines has the wrong number of fields, only its first line is
+            # dropped, and the following lines are parsed separately.
+            num_lines = num_lines if isinstance(record, list) else 1
             if not isinstance(record, list) and lines[at].count(b'"') % 2:
                 record = f"a quote that does not close: {_show(lines[at])}"
             records.append(record)
-        at += max(used, 1)
+        at += max(num_lines, 1)
     return records, b""
 
 
 def _count_record_lines(lines: list[bytes], at: int) -> int:
-    """Return how many lines a record takes until its quotes close.
+    """Return the number of lines of a record, until its quotes close.
 
-    0 when they never do; one more than there are lines when that is still open.
+    0 if they never close; one more than there are lines if they may close in the next block.
     """
     quotes, size = 0, 0
-    for used in range(1, min(MAX_RECORD_LINES, len(lines) - at) + 1):
-        line = lines[at + used - 1]
+    for num_lines in range(1, min(MAX_RECORD_LINES, len(lines) - at) + 1):
+        line = lines[at + num_lines - 1]
         quotes += line.count(b'"')
         size += len(line)
         if quotes % 2 == 0:
-            return used
+            return num_lines
         if size > MAX_RECORD_BYTES:
             return 0
     return 0 if at + MAX_RECORD_LINES <= len(lines) else len(lines) - at + 1
@@ -225,8 +228,8 @@ def _count_record_lines(lines: list[bytes], at: int) -> int:
 
 def _split_fields(text: bytes, num_fields: int, delimiter: str) -> list[str] | str:
     try:
-        decoded = text.removesuffix(b"\r").decode(errors="surrogateescape")
-        rows = list(csv.reader(io.StringIO(decoded, newline=""), delimiter=delimiter, strict=True))
+        record = text.removesuffix(b"\r").decode(errors="surrogateescape")
+        rows = list(csv.reader(io.StringIO(record, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
         return f"a broken quote ({error}): {_show(text)}"
     if len(rows) != 1 or len(rows[0]) != num_fields:
@@ -256,8 +259,8 @@ def _outside_quotes(line: str) -> str:
 
 
 def _quote_inside_field(delimiter: str) -> re.Pattern[bytes]:
-    # Arrow would read past a lone quote inside a field. It is either literal or the sign of a
-    # broken quote further up.
+    # Arrow would accept a single quote inside a field. It is either literal, or a sign that an
+    # earlier quote is broken.
     inner = b"[^" + re.escape(delimiter.encode()) + rb'\r\n"]'
     return re.compile(inner + b'"' + inner)
 
@@ -285,39 +288,39 @@ def parse_cell(kind: str, cell: str) -> Any:
     if text.startswith("["):
         return CONVERTERS[kind](_parse_json(text))
     parts = text.split("|") if text else []
-    if kind == NUMBERS:  # an empty cell is unknown, as is an empty part
+    if kind == NUMBERS:  # an empty cell is null, as is an empty part
         return [_parse_number(part) for part in parts] or None
     return parts if kind == IDS else [_parse_position(part) for part in parts]
 
 
-def parse_columns(raw: RawBatch, wanted: Sequence[Column]) -> RawBatch:
+def parse_columns(raw: RawBatch, columns_to_read: Sequence[Column]) -> RawBatch:
     """Parse the text columns of a batch; rows with a cell that fails become unreadable."""
     bad: dict[int, str] = {}
     columns = dict(raw.columns)
-    for column in wanted:
+    for column in columns_to_read:
         if column.name in columns and column.kind != TEXT:
             columns[column.name] = _parse_column(columns[column.name], column, bad)
     return drop_rows(replace(raw, columns=columns), bad)
 
 
 def _parse_column(cells: pa.Array, column: Column, bad: dict[int, str]) -> pa.Array:
-    parsed = _parse_with_arrow(cells, column.kind)
-    if parsed is not None:
-        return parsed
-    coded = cells.dictionary_encode()  # equal pages and click lists are parsed once
+    array = _parse_with_arrow(cells, column.kind)
+    if array is not None:
+        return array
+    dictionary_array = cells.dictionary_encode()  # equal cells are parsed once
     values: list[Any] = []
     errors: dict[int, str] = {}
-    for code, cell in enumerate(coded.dictionary.to_pylist()):
+    for code, cell in enumerate(dictionary_array.dictionary.to_pylist()):
         try:
             values.append(parse_cell(column.kind, cell))
         except UnreadableError as error:
             values.append(None)
             errors[code] = f"{column.name}: {error}"
     if errors:
-        for row, code in enumerate(coded.indices.to_pylist()):
+        for row, code in enumerate(dictionary_array.indices.to_pylist()):
             if code in errors:
                 bad.setdefault(row, errors[code])
-    return pa.array(values, ARROW_TYPES[column.kind]).take(coded.indices)
+    return pa.array(values, ARROW_TYPES[column.kind]).take(dictionary_array.indices)
 
 
 def _parse_with_arrow(cells: pa.Array, kind: str) -> pa.Array | None:
@@ -327,7 +330,7 @@ def _parse_with_arrow(cells: pa.Array, kind: str) -> pa.Array | None:
             return pc.if_else(pc.equal(cells, ""), None, cells).cast(pa.float64())
         if kind == TIME:
             return pc.if_else(pc.equal(cells, ""), None, cells)
-        # Arrow takes 0x2 for a number, which it is not in a log.
+        # Arrow parses 0x2 as a number, which is wrong in a log.
         unusual = r"[^0-9|-]" if kind == POSITIONS else r"[\[\s]"
         if kind == FLAG or pc.any(pc.match_substring_regex(cells, unusual)).as_py():
             return None
@@ -352,7 +355,7 @@ def _parse_position(part: str) -> int | None:
 
 def _parse_number(cell: str) -> float | None:
     try:
-        if cell.isascii() and "_" not in cell:  # which Python takes for numbers, and Arrow does not
+        if cell.isascii() and "_" not in cell:  # Python would accept these, Arrow does not
             return float(cell) if cell.strip() else None
     except ValueError:
         pass

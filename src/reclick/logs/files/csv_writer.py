@@ -1,4 +1,4 @@
-"""Write batches of rows as CSV: lists as Reclick reads them, anything else nested as JSON."""
+"""Write batches of rows as CSV: lists as Reclick reads them, other nested values as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyarrow import types as kind_of
 from reclick.data.schema import is_list
 
 SEPARATOR = "|"
-NEEDS_JSON = re.compile(r"[\[\]|\s]")  # an id with one of these does not stand in a plain list
+NEEDS_JSON = re.compile(r"[\[\]|\s]")  # a list with such an id is written as JSON
 DIGITS = ".6g"
 
 
@@ -68,7 +68,7 @@ def _holds_sequences(kind: pa.DataType) -> bool:
 
 
 def _format_sequences(sequences: list[dict[str, Any]]) -> str:
-    """The clicks of each sequence and its probability: 2>1=0.25|=0.5; no click is nothing."""
+    """The clicks of each sequence and its probability: 2>1=0.25|=0.5 (the second is no click)."""
     return SEPARATOR.join(
         f"{'>'.join(map(str, each['clicks']))}={each['probability']:{DIGITS}}" for each in sequences
     )

@@ -1,4 +1,4 @@
-"""Read JSON lines: one JSON object per line. Arrow reads valid blocks; others go line by line."""
+"""Read JSON lines: one JSON object per line. Arrow reads valid blocks, Python the others."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from reclick.runtime.filesystem import Location
 from reclick.runtime.parallel import thread_limit
 
 SAMPLE_LINES = 100  # at the start of a file, to learn its columns
-MOST_COLUMNS = 2_000  # of all fields, where they become the columns of a table
-MOST_CELLS = 4_000_000  # of a batch with all columns
+MOST_COLUMNS = 2_000  # of a table, if all fields become columns
+MOST_CELLS = 4_000_000  # of a batch, if all fields become columns
 MAX_DIGITS = 4000  # of a whole number; Python's limit is 4,300
 
 
@@ -44,68 +44,70 @@ class JsonLinesSource:
     path: Location
     where: str
     names: dict[str, str]
-    wanted: tuple[Column, ...]
-    schema: pa.Schema  # of the columns read, under the source's names
-    others: tuple[str, ...]  # further columns at the start of the file
+    columns_to_read: tuple[Column, ...]
+    schema: pa.Schema  # of the columns to read, under their names in the source
+    other_columns: tuple[str, ...]  # further columns in the first lines of the file
     num_rows: int | None = None
     can_move: ClassVar[bool] = True  # another process can read it
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
-        """Read in row order. Other columns come as text: strings as they are, the rest as JSON."""
-        done = 0
+        """Read in row order. Other columns are text: strings unchanged, other values as JSON."""
+        num_read = 0
         for block, lines in self._read_lines(with_rows):
-            raw = self._parse_block(block, lines, done) or self._parse_lines(lines, done)
-            done += raw.length + len(raw.unreadable)
+            raw = self._parse_block(block, lines, num_read) or self._parse_lines(lines, num_read)
+            num_read += raw.length + len(raw.unreadable)
             yield self._add_rows(raw, lines) if with_rows else raw
 
     def _read_lines(self, with_rows: bool) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Blocks and their lines; with all columns only as many lines as have MOST_CELLS cells."""
-        if with_rows and len(self.others) > MOST_COLUMNS:
+        """Blocks and their lines; with all columns, at most MOST_CELLS cells at a time."""
+        if with_rows and len(self.other_columns) > MOST_COLUMNS:
             raise LogError(
-                f"{self.where} has {len(self.others):,} different fields in its first lines, and "
-                f"at most {MOST_COLUMNS:,} can be columns of a table. Leave out those that are not "
-                "needed, or put them into one field."
+                f"{self.where} has {len(self.other_columns):,} different fields in its first "
+                f"lines, and at most {MOST_COLUMNS:,} can be columns of a table. Leave out those "
+                "that are not needed, or put them into one field."
             )
-        most = max(1, MOST_CELLS // (len(self.others) + 1))
+        max_lines = max(1, MOST_CELLS // (len(self.other_columns) + 1))
         for block in read_blocks(self.path, self.where):
             lines = [line for line in block.split(b"\n") if line.strip()]
-            if not with_rows or len(lines) <= most:
+            if not with_rows or len(lines) <= max_lines:
                 if lines:
                     yield block, lines
                 continue
-            for start in range(0, len(lines), most):
-                part = lines[start : start + most]
+            for start in range(0, len(lines), max_lines):
+                part = lines[start : start + max_lines]
                 yield b"\n".join(part), part
 
-    def _parse_block(self, block: bytes, lines: list[bytes], done: int) -> RawBatch | None:
+    def _parse_block(self, block: bytes, lines: list[bytes], num_read: int) -> RawBatch | None:
         table = parse_block(block, self.schema)
         if table is None or table.num_rows != len(lines):
             return None
-        columns = {name: _combine(table.column(theirs)) for name, theirs in self.names.items()}
-        return RawBatch(self.where, done + 1, columns, table.num_rows)
+        columns = {
+            name: _combine(table.column(source_name)) for name, source_name in self.names.items()
+        }
+        return RawBatch(self.where, num_read + 1, columns, table.num_rows)
 
-    def _parse_lines(self, lines: list[bytes], done: int) -> RawBatch:
-        parsed: list[list[Any]] = []
+    def _parse_lines(self, lines: list[bytes], num_read: int) -> RawBatch:
+        rows: list[list[Any]] = []
         numbers: list[int] = []
         unreadable: list[tuple[int, str]] = []
-        wanted = {column.name: column for column in self.wanted}
-        for number, line in enumerate(lines, start=done + 1):
+        columns_by_name = {column.name: column for column in self.columns_to_read}
+        for number, line in enumerate(lines, start=num_read + 1):
             try:
-                parsed.append(self._parse_line(line, wanted))
+                rows.append(self._parse_line(line, columns_by_name))
                 numbers.append(number)
             except UnreadableError as error:
                 unreadable.append((number, str(error)))
         columns = {
-            name: pa.array([row[i] for row in parsed], ARROW_TYPES[wanted[name].kind])
+            name: pa.array([row[i] for row in rows], ARROW_TYPES[columns_by_name[name].kind])
             for i, name in enumerate(self.names)
         }
         row_numbers = np.asarray(numbers, np.int64)
-        return RawBatch(self.where, done + 1, columns, len(parsed), row_numbers, unreadable)
+        return RawBatch(self.where, num_read + 1, columns, len(rows), row_numbers, unreadable)
 
-    def _parse_line(self, line: bytes, wanted: dict[str, Column]) -> list[Any]:
-        """The values of a line: what Arrow reads of the line alone where Python reads nothing.
+    def _parse_line(self, line: bytes, columns_by_name: dict[str, Column]) -> list[Any]:
+        """The values of a line; if Python cannot parse it, those that Arrow reads from this line.
 
-        So whether a line is good never depends on its neighbours.
+        So whether a line is good does not depend on its neighbours.
         """
         try:
             item = parse_object(line)
@@ -114,18 +116,21 @@ class JsonLinesSource:
             if table is None or table.num_rows != 1:
                 raise
             item = table.to_pylist()[0]
-        return [_parse_field(wanted[name], item.get(theirs)) for name, theirs in self.names.items()]
+        return [
+            _parse_field(columns_by_name[name], item.get(source_name))
+            for name, source_name in self.names.items()
+        ]
 
     def _add_rows(self, raw: RawBatch, lines: list[bytes]) -> RawBatch:
         numbers = np.arange(raw.length) if raw.row_numbers is None else raw.row_numbers
         first = 0 if raw.row_numbers is None else raw.first_row
         objects = [_other_fields(lines[number - first]) for number in numbers.tolist()]
         arrays = {
-            theirs: raw.columns[name]
-            for name, theirs in self.names.items()
-            if theirs not in self.others
+            source_name: raw.columns[name]
+            for name, source_name in self.names.items()
+            if source_name not in self.other_columns
         }
-        for name in self.others:
+        for name in self.other_columns:
             arrays[replace_surrogates(name)] = pa.array(
                 [_to_json(item.get(name)) for item in objects], pa.string()
             )
@@ -134,7 +139,7 @@ class JsonLinesSource:
 
 
 def open_jsonl(
-    path: Location, where: str, wanted: Sequence[Column], mapping: dict[str, str]
+    path: Location, where: str, columns_to_read: Sequence[Column], mapping: dict[str, str]
 ) -> JsonLinesSource:
     """Read the first lines of a file of JSON lines and check their columns."""
     objects = list(_first_objects(path, where))
@@ -145,25 +150,27 @@ def open_jsonl(
             f"{where} is not JSON lines: none of its first lines is a JSON object. "
             "Write one object per line."
         )
-    names = find_columns(readable, wanted, mapping, where)
-    wanted_by_name = {column.name: column for column in wanted}
-    for name, theirs in list(names.items()):
-        values = [item[theirs] for item in objects if item.get(theirs) is not None]
-        if not wanted_by_name[name].lenient:
-            _check_kind(wanted_by_name[name], values, where)
+    names = find_columns(readable, columns_to_read, mapping, where)
+    columns_by_name = {column.name: column for column in columns_to_read}
+    for name, source_name in list(names.items()):
+        values = [item[source_name] for item in objects if item.get(source_name) is not None]
+        if not columns_by_name[name].lenient:
+            _check_kind(columns_by_name[name], values, where)
         elif len({*map(type, values)} - {str, int}) > 0 or len({*map(type, values)}) > 1:
             del names[name]  # Arrow reads a column of one type
     schema = pa.schema(
         [
-            (theirs, _arrow_type(wanted_by_name[name].kind, theirs, objects))
-            for name, theirs in names.items()
+            (source_name, _arrow_type(columns_by_name[name].kind, source_name, objects))
+            for name, source_name in names.items()
         ]
     )
-    read = {theirs for name, theirs in names.items() if not wanted_by_name[name].lenient}
-    others = tuple(
-        {replace_surrogates(name): name for name in available if name not in read}.values()
+    names_to_read = {
+        source_name for name, source_name in names.items() if not columns_by_name[name].lenient
+    }
+    other_columns = tuple(
+        {replace_surrogates(name): name for name in available if name not in names_to_read}.values()
     )
-    return JsonLinesSource(path, where, names, tuple(wanted), schema, others)
+    return JsonLinesSource(path, where, names, tuple(columns_to_read), schema, other_columns)
 
 
 def parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
@@ -190,8 +197,8 @@ def parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
 def parse_object(line: bytes) -> dict[str, Any]:
     """Return the JSON object of a line, or raise UnreadableError.
 
-    Bytes that are no UTF-8 become lone surrogates: a field that is read and has one is not text,
-    and in any other field they do not matter.
+    Bytes that are not UTF-8 become lone surrogates: they are an error in a field that is read, and
+    are ignored in other fields.
     """
     try:
         item = _load(line)
@@ -204,13 +211,13 @@ def parse_object(line: bytes) -> dict[str, Any]:
 
 
 def _load(line: bytes) -> Any:
-    # json would take bytes for UTF-16 or UTF-32 where they look so.
+    # With bytes, json.loads would guess UTF-16 or UTF-32 from the first bytes.
     text = line.removeprefix(BOM).decode(errors="surrogateescape")
     try:
         return json.loads(text)
     except json.JSONDecodeError:
         raise
-    except ValueError:  # Python reads no whole number of more than 4,300 digits
+    except ValueError:  # Python cannot parse whole numbers of more than 4,300 digits
         return json.loads(text, parse_int=_parse_whole)
 
 
@@ -219,7 +226,7 @@ def _parse_whole(digits: str) -> int | float:
 
 
 def _other_fields(line: bytes) -> dict[str, Any]:
-    """All fields of a line that was read; none where it is nested too deep for Python."""
+    """All fields of a line; none if it is nested too deeply for Python."""
     try:
         return parse_object(line)
     except UnreadableError:
@@ -227,7 +234,7 @@ def _other_fields(line: bytes) -> dict[str, Any]:
 
 
 def replace_surrogates(text: str) -> str:
-    """Valid text: half a surrogate pair, which JSON may hold, becomes a question mark."""
+    """Make text valid: half a surrogate pair, which JSON allows, becomes a question mark."""
     return text.encode(errors="replace").decode()
 
 
@@ -244,17 +251,17 @@ def _first_objects(path: Location, where: str) -> Iterator[dict[str, Any]]:
 
 
 def _check_kind(column: Column, values: list[Any], where: str) -> None:
-    """Refuse the file when no value of a column fits; single bad values are counted later."""
-    wrong = None
+    """Raise if no value of a column has the right type; single bad values are counted later."""
+    wrong_type = None
     for value in values:
         try:
             CONVERTERS[column.kind](value)
         except UnreadableError:
-            wrong = wrong or type(value).__name__
+            wrong_type = wrong_type or type(value).__name__
         else:
             return
-    if wrong:
-        got = {"str": "string", "dict": "object"}.get(wrong, wrong)
+    if wrong_type:
+        got = {"str": "string", "dict": "object"}.get(wrong_type, wrong_type)
         raise LogError(*explain_type(column, where, got))
 
 
@@ -270,14 +277,14 @@ def _arrow_type(kind: str, name: str, objects: list[dict[str, Any]]) -> pa.DataT
 def _parse_field(column: Column, value: Any) -> Any:
     name, kind = column.name, column.kind
     try:
-        parsed = CONVERTERS[kind](value)
-        pa.array([parsed], ARROW_TYPES[kind])  # half a surrogate pair is legal JSON and not text
+        result = CONVERTERS[kind](value)
+        pa.array([result], ARROW_TYPES[kind])  # half a surrogate pair is valid JSON, but not text
     except (UnreadableError, UnicodeEncodeError, pa.ArrowException) as error:
         if column.lenient:
             return None
         fault = error if isinstance(error, UnreadableError) else f"not text: {abbreviate(value)}"
         raise UnreadableError(f"{name}: {fault}") from error
-    return parsed
+    return result
 
 
 def _to_json(value: Any) -> str | None:
@@ -291,15 +298,15 @@ def _to_json(value: Any) -> str | None:
 
 
 def _combine(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+    array = column.combine_chunks()
+    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
-# ---- values: what a JSON field holds, as a value of its column
+# ---- values: convert the value of a JSON field to that of its column
 
 
 class UnreadableError(ValueError):
-    """A cell or field does not hold what its column holds."""
+    """A cell or field has a value that its column cannot have."""
 
 
 def as_text(value: Any) -> str | None:
@@ -386,6 +393,6 @@ ARROW_TYPES = {
     POSITIONS: pa.list_(pa.int64()),
     NUMBERS: pa.list_(pa.float64()),
     NUMBER: pa.float64(),
-    TIME: pa.string(),  # as written
+    TIME: pa.string(),  # unparsed
     FLAG: pa.bool_(),
 }

@@ -1,8 +1,8 @@
-"""Read tables of lakes, Delta and Iceberg, by their own readers: deleted rows are left out.
+"""Read lake tables, Delta and Iceberg, with their own readers, which leave out deleted rows.
 
 A Delta table is a folder with a `_delta_log`, or a `DeltaTable`. An Iceberg table is its metadata
-file, a pyiceberg `Table`, or a scan of one. Their data files alone would not do: some of them hold
-rows that were deleted or replaced since.
+file, a pyiceberg `Table`, or a scan of one. Reading the data files would be wrong: some of them
+have rows that were deleted or replaced later.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ ICEBERG_METADATA = ".metadata.json"
 
 
 def open_lake_path(
-    path: AnyPath, wanted: Sequence[Column], mapping: dict[str, str]
+    path: AnyPath, columns_to_read: Sequence[Column], mapping: dict[str, str]
 ) -> ScanSource | None:
-    """The table of a lake that a path names, None where it names none."""
+    """Open the lake table at a path; None if there is none."""
     if path.name.endswith(ICEBERG_METADATA) and path.is_file():
-        return _open_iceberg(_load_iceberg(path), wanted, mapping, path.name)
+        return _open_iceberg(_load_iceberg(path), columns_to_read, mapping, path.name)
     if not path.is_dir():
         return None
     if (path / DELTA_LOG).is_dir():
-        return _open_delta(_load_delta(path), wanted, mapping, path.name)
+        return _open_delta(_load_delta(path), columns_to_read, mapping, path.name)
     files = sorted((path / "metadata").glob(f"*{ICEBERG_METADATA}"))
     if files:
         raise LogError(
@@ -45,16 +45,16 @@ def open_lake_path(
 
 
 def open_lake_table(
-    source: Any, wanted: Sequence[Column], mapping: dict[str, str]
+    source: Any, columns_to_read: Sequence[Column], mapping: dict[str, str]
 ) -> ScanSource | None:
-    """A `DeltaTable`, or a table or scan of pyiceberg; None for anything else."""
+    """Open a `DeltaTable`, or a table or scan of pyiceberg; None for anything else."""
     library, kind = type(source).__module__.partition(".")[0], type(source).__name__
     if (library, kind) == ("deltalake", "DeltaTable"):
-        return _open_delta(source, wanted, mapping, TABLE_NAME)
+        return _open_delta(source, columns_to_read, mapping, TABLE_NAME)
     if library == "pyiceberg" and hasattr(source, "scan"):
-        return _open_iceberg(source.scan(), wanted, mapping, TABLE_NAME)
+        return _open_iceberg(source.scan(), columns_to_read, mapping, TABLE_NAME)
     if library == "pyiceberg" and hasattr(source, "to_arrow_batch_reader"):
-        return _open_iceberg(source, wanted, mapping, TABLE_NAME)
+        return _open_iceberg(source, columns_to_read, mapping, TABLE_NAME)
     return None
 
 
@@ -75,12 +75,12 @@ def _load_delta(path: AnyPath) -> Any:
 
 
 def _open_delta(
-    table: Any, wanted: Sequence[Column], mapping: dict[str, str], where: str
+    table: Any, columns_to_read: Sequence[Column], mapping: dict[str, str], where: str
 ) -> ScanSource:
     def open_reader(columns: list[str] | None) -> Any:
         return pa.RecordBatchReader.from_stream(table.scan(columns=columns))
 
-    return open_scan(open_reader(None).schema, open_reader, wanted, mapping, where)
+    return open_scan(open_reader(None).schema, open_reader, columns_to_read, mapping, where)
 
 
 def _load_iceberg(path: AnyPath) -> Any:
@@ -94,9 +94,9 @@ def _load_iceberg(path: AnyPath) -> Any:
 
 
 def _open_iceberg(
-    scan: Any, wanted: Sequence[Column], mapping: dict[str, str], where: str
+    scan: Any, columns_to_read: Sequence[Column], mapping: dict[str, str], where: str
 ) -> ScanSource:
     def open_reader(columns: list[str] | None) -> Any:
         return (scan if columns is None else scan.select(*columns)).to_arrow_batch_reader()
 
-    return open_scan(scan.projection().as_arrow(), open_reader, wanted, mapping, where)
+    return open_scan(scan.projection().as_arrow(), open_reader, columns_to_read, mapping, where)

@@ -1,4 +1,4 @@
-"""Files as bytes and lines: plain, gzipped, inside a zip or tar archive, or one JSON array.
+"""Read files as bytes and lines: plain, gzipped, in a zip or tar archive, or one JSON array.
 
 Archives are read in place and never unpacked.
 """
@@ -31,10 +31,10 @@ from reclick.runtime.filesystem import Location, arrow_input, as_path
 from reclick.runtime.object_store import guard_reading
 
 BLOCK_BYTES = 16 << 20
-MAX_LINE_BYTES = 16 << 20  # a longer line is no session: it is not gathered to its end
+MAX_LINE_BYTES = 16 << 20  # a longer line is not a session, and is not read to its end
 HEAD_BYTES = 1 << 16
 BOM = b"\xef\xbb\xbf"
-MAX_VALUE_CHARS = 16 << 20  # of a JSON array's value: one that never ends is not read for longer
+MAX_VALUE_CHARS = 16 << 20  # limit of a value of a JSON array, which may never end
 CR_ADVICE = "Write them with line feeds: tr '\\r' '\\n' < old > new."
 DECODER = json.JSONDecoder()
 ARRAY_START = re.compile(rb"\s*\[\s*\{")
@@ -50,7 +50,8 @@ READ_ERRORS = (
     zipfile.BadZipFile,
     RuntimeError,
 )
-DAMAGE = (ValueError, IndexError, KeyError, struct.error)  # of headers, from Python's readers
+# Errors of Python's readers of archives for damaged headers
+DAMAGE = (ValueError, IndexError, KeyError, struct.error)
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,12 @@ class LogFile:
 
     @property
     def is_parquet(self) -> bool:
-        """Whether its name ends as that of a Parquet file."""
+        """Whether the name has the suffix of a Parquet file."""
         return self.name.lower().endswith((".parquet", ".pq"))
 
     @cached_property
     def head(self) -> bytes:
-        """The first bytes, decompressed; empty when they cannot be read."""
+        """The first bytes, decompressed; empty if they cannot be read."""
         try:
             with self.open() as stream:
                 return stream.read(HEAD_BYTES)
@@ -87,7 +88,7 @@ class LogFile:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns of a Parquet file; none for any other, or when it cannot be read."""
+        """The columns of a Parquet file; empty for other files, or if it cannot be read."""
         if not self.is_parquet or self.member is not None:
             return ()
         try:
@@ -97,11 +98,11 @@ class LogFile:
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        """The bytes, decompressed while they are read."""
+        """Open the bytes, which are decompressed while they are read."""
         with self._open_bytes() as stream:
             if self._full_name.lower().endswith(".gz"):
-                with gzip.open(stream) as decompressed:
-                    yield cast(IO[bytes], decompressed)
+                with gzip.open(stream) as gzip_stream:
+                    yield cast(IO[bytes], gzip_stream)
             else:
                 yield stream
 
@@ -131,7 +132,7 @@ class LogFile:
                 on_bytes(len(data))
 
     def lines(self, on_bytes: OnBytes = lambda _: None) -> Iterator[tuple[int, bytes]]:
-        """The lines that are not blank, with their numbers from 1, without their ends."""
+        """The lines that are not blank, without line ends, with their numbers from 1."""
         number = 0
         for block in self.blocks(on_bytes):
             for line in block.removesuffix(b"\n").split(b"\n"):
@@ -141,7 +142,7 @@ class LogFile:
 
     @contextmanager
     def reading(self) -> Iterator[IO[bytes]]:
-        """The bytes; anything that goes wrong is a LogError, or a StoreError of a remote file."""
+        """Open the bytes; errors become a LogError, or a StoreError for a remote file."""
         try:
             with guard_reading(as_path(self.path)), self.open() as stream:
                 yield stream
@@ -152,7 +153,7 @@ class LogFile:
 
 
 def list_files(paths: list[Location], names: list[str]) -> list[LogFile]:
-    """The files, and in place of an archive the files in it."""
+    """The files; an archive is replaced by the files in it."""
     files = []
     for path, where in zip(paths, names, strict=True):
         archive = _list_archive(path, where)
@@ -171,11 +172,11 @@ def read_blocks(path: Location, where: str, *, block_bytes: int | None = None) -
 
 def split_blocks(stream: IO[bytes], where: str, block_bytes: int) -> Iterator[bytes]:
     """Yield the bytes of an open file in blocks of whole lines, without a byte order mark."""
-    pieces: list[bytes] = []  # of a line that is not complete, joined once: long lines stay linear
-    size, started = 0, False
+    pieces: list[bytes] = []  # of an incomplete line; joined once, so that it takes linear time
+    size, is_started = 0, False
     while data := stream.read(block_bytes):
-        data = data if started else data.removeprefix(BOM)
-        started = True
+        data = data if is_started else data.removeprefix(BOM)
+        is_started = True
         end = data.rfind(b"\n") + 1
         if end:
             yield b"".join((*pieces, data[:end]))
@@ -201,13 +202,13 @@ def _long_line_error(where: str, start: bytes) -> LogError:
 class Archive(ABC):
     """A zip or tar file whose members are listed once.
 
-    One that is open is used again for the next member: the directory of a zip file is read once,
-    and the members of a compressed tar file, read in their order, cost one pass over it.
+    An open archive is reused for the next member: the directory of a zip file is read once, and
+    reading the members of a compressed tar file in order takes one pass.
     """
 
     def __init__(self, path: Location) -> None:
         self._path = path
-        self._idle: list[tuple[Any, IO[bytes]]] = []  # taken by one reader at a time
+        self._idle: list[tuple[Any, IO[bytes]]] = []  # each is used by one reader at a time
         weakref.finalize(self, _close_archives, self._idle)
         with self._take() as archive:
             self.names = self._list(archive)
@@ -236,7 +237,7 @@ class Archive(ABC):
 
     def _open(self) -> tuple[Any, IO[bytes]]:
         path = as_path(self._path)
-        if not path.is_file():  # a device may have no end, and a pipe no way back
+        if not path.is_file():  # a device may be endless, and a pipe cannot seek
             raise LogError(f"{path} is not a file. An archive is read from a plain file.")
         file = path.open("rb")
         try:
@@ -290,7 +291,7 @@ def _close_archives(idle: list[tuple[Any, IO[bytes]]]) -> None:
 
 
 def open_archive(path: Location) -> Archive | None:
-    """The archive of this name; None when the name is not that of an archive."""
+    """Open an archive; None if the name does not have the suffix of an archive."""
     name = as_path(path).name.lower()
     if name.endswith(".zip"):
         return ZipArchive(path)
@@ -307,10 +308,10 @@ def _list_archive(path: Location, where: str) -> Archive | None:
 
 
 def _visible_members(members: list[str], where: str) -> list[str]:
-    twice = [member for member, times in Counter(members).items() if times > 1]
-    if twice:
+    repeated_names = [member for member, times in Counter(members).items() if times > 1]
+    if repeated_names:
         raise LogError(
-            f"{where} holds {min(twice)} twice, so it is not clear which one to read. "
+            f"{where} holds {min(repeated_names)} twice, so it is not clear which one to read. "
             "Unpack it and give the files."
         )
     if not all(Path(member).name for member in members):
@@ -332,8 +333,8 @@ def _is_hidden_member(member: str) -> bool:
 def as_json_lines(file: LogFile) -> LogFile:
     """The file with one JSON object per line.
 
-    Either it is that already, or one JSON array of objects, or two columns with a tab between them:
-    the name of an index and an object.
+    The file may have JSON lines already, be one JSON array of objects, or have two columns with a
+    tab between them: the name of an index and an object.
     """
     head = file.head.removeprefix(BOM)
     if _starts_array(head):
@@ -418,7 +419,7 @@ class JsonArrayStream:
         self._check_end(text[1:])
 
     def _read_text(self, pending: int = 0) -> str:
-        """The next part: as much as is pending at least, so that a long value is parsed rarely."""
+        """Read at least as much as is pending, so that a long value is parsed only a few times."""
         data = self._stream.read(max(self._size, pending))
         if not data:
             raise self._error("not valid JSON, or cut short")
@@ -449,7 +450,7 @@ class JsonArrayStream:
 def _split_values(text: str) -> tuple[list[str], str]:
     """The values that are certainly complete, as lines, and the text after them."""
     values, start = [], _skip_gap(text, 0)
-    # A failure: the rest of the value is not read yet, or it is broken.
+    # Parsing fails if the rest of the value is not read yet, or if it is broken.
     with suppress(ValueError, RecursionError):
         while start < len(text) and text[start] != "]":
             end = DECODER.raw_decode(text, start)[1]
@@ -466,7 +467,7 @@ def _skip_gap(text: str, start: int) -> int:
 
 
 def _starts_array(head: bytes) -> bool:
-    """Whether a file starts as an array of objects, not as lines of which the first is a list."""
+    """Whether a file starts with an array of objects, rather than with a line that is a list."""
     first, _, more = head.lstrip().partition(b"\n")
     return ARRAY_START.match(head) is not None and not (more.strip() and _is_json(first))
 

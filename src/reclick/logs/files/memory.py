@@ -1,4 +1,4 @@
-"""Read tables in memory or in a database: Arrow, pandas, Polars, DuckDB, all through Arrow."""
+"""Read tables in memory or in a database: Arrow, pandas, Polars and DuckDB, through Arrow."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from reclick.logs.files.stream import (
     open_stream,
 )
 
-MIN_PART_ROWS, MOST_PARTS = 16, 1024  # when a table is cut for several processes
+MIN_PART_ROWS, MOST_PARTS = 16, 1024  # if a table is cut for several processes
 ACCEPTED_SOURCES = (
     "a path, a glob, a folder, a list of files, a pandas, Polars, Arrow or DuckDB table, "
     "an Arrow stream, or a dict of columns"
 )
-DEFAULT_TYPES = {  # of columns whose values show no type
+DEFAULT_TYPES = {  # of columns whose values have no type, such as empty lists
     "query": pa.string(),
     "ads": pa.list_(pa.string()),
     "clicks": pa.list_(pa.int64()),
@@ -47,7 +47,7 @@ DEFAULT_TYPES = {  # of columns whose values show no type
 
 @dataclass(frozen=True)
 class TableSource:
-    """A table. A lazy one is computed at the first pass and held for the next."""
+    """A table. A lazy table is computed at the first pass and kept for further passes."""
 
     schema: pa.Schema
     names: dict[str, str]
@@ -61,7 +61,7 @@ class TableSource:
         return self.load()
 
     def split(self) -> list[TablePart]:
-        """Runs of rows that other processes can read."""
+        """Split into runs of rows that other processes can read."""
         table, size = self.table, max(MIN_PART_ROWS, -(-self.table.num_rows // MOST_PARTS))
         return [
             TablePart(table.slice(start, size), self.names, start + 1)
@@ -70,15 +70,15 @@ class TableSource:
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order."""
-        needed = list(dict.fromkeys(self.names.values()))
-        table = self.table if with_rows else self.table.select(needed)
+        column_names = list(dict.fromkeys(self.names.values()))
+        table = self.table if with_rows else self.table.select(column_names)
         batches = table.to_batches(max_chunksize=MAX_BATCH_ROWS)
         yield from number_batches(batches, self.names, self.where, with_rows=with_rows)
 
 
 @dataclass(frozen=True)
 class TablePart:
-    """A run of rows of a table. It pickles without the rest of the table."""
+    """A run of rows of a table. It is pickled without the rest of the table."""
 
     table: pa.Table
     names: dict[str, str]
@@ -92,7 +92,7 @@ class TablePart:
         return int(self.table.num_rows)
 
     def join(self, other: object) -> TablePart | None:
-        """Both as one, where the other has the next rows."""
+        """Join with the next run of rows of the table; None for any other source."""
         if not isinstance(other, TablePart) or self.first_row + self.num_rows != other.first_row:
             return None
         return replace(self, table=pa.concat_tables([self.table, other.table]))
@@ -109,31 +109,31 @@ class TablePart:
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order."""
-        needed = list(dict.fromkeys(self.names.values()))
-        table = self.table if with_rows else self.table.select(needed)
+        column_names = list(dict.fromkeys(self.names.values()))
+        table = self.table if with_rows else self.table.select(column_names)
         batches = table.to_batches(max_chunksize=MAX_BATCH_ROWS)
-        numbered = number_batches(batches, self.names, self.where, with_rows=with_rows)
-        for raw in numbered:
+        raw_batches = number_batches(batches, self.names, self.where, with_rows=with_rows)
+        for raw in raw_batches:
             yield replace(raw, first_row=raw.first_row + self.first_row - 1)
 
 
 def open_table(
-    source: Any, wanted: Sequence[Column], mapping: dict[str, str]
+    source: Any, columns_to_read: Sequence[Column], mapping: dict[str, str]
 ) -> TableSource | ScanSource | SparkFrameSource | StreamSource:
-    """Check the columns of a table, a scan or a stream."""
+    """Open a table, a scan or a stream, after a check of its columns."""
     library, kind = _library_and_class(source)
     if (library, kind) == ("duckdb", "DuckDBPyRelation"):
         with explain_failure("table"):
             schema = source.limit(0).to_arrow_table().schema
-        return open_scan(schema, partial(_run_relation, source), wanted, mapping)
+        return open_scan(schema, partial(_run_relation, source), columns_to_read, mapping)
     if (library, kind) == ("pyarrow", "Dataset"):
-        return open_dataset(source, wanted, mapping)
+        return open_dataset(source, columns_to_read, mapping)
     if (library, kind) == ("pyspark", "DataFrame"):
-        return open_spark_frame(source, wanted, mapping)
-    lake = open_lake_table(source, wanted, mapping)
+        return open_spark_frame(source, columns_to_read, mapping)
+    lake = open_lake_table(source, columns_to_read, mapping)
     if lake is not None:
         return lake
-    stream = open_stream(source, wanted, mapping)
+    stream = open_stream(source, columns_to_read, mapping)
     if stream is not None:
         return stream
     load: Callable[[], pa.Table]
@@ -144,7 +144,9 @@ def open_table(
         table = _to_arrow(source)
         schema, num_rows = table.schema, table.num_rows
         load = lambda: table  # noqa: E731
-    return TableSource(schema, match_columns(schema, wanted, mapping, TABLE_NAME), load, num_rows)
+    return TableSource(
+        schema, match_columns(schema, columns_to_read, mapping, TABLE_NAME), load, num_rows
+    )
 
 
 def _collect(frame: Any) -> pa.Table:
@@ -156,17 +158,17 @@ def _collect(frame: Any) -> pa.Table:
 def _run_relation(relation: Any, columns: list[str] | None) -> Any:
     """Run a DuckDB relation on its own connection, which is then busy."""
     if columns is not None:
-        quoted = (name.replace('"', '""') for name in columns)
-        relation = relation.project(", ".join(f'"{name}"' for name in quoted))
-    # The type is inspected, since a relation has its columns as attributes too.
+        escaped_names = (name.replace('"', '""') for name in columns)
+        relation = relation.project(", ".join(f'"{name}"' for name in escaped_names))
+    # Look at the type, since the columns of a relation are attributes too.
     if hasattr(type(relation), "to_arrow_reader"):
         return relation.to_arrow_reader(SCAN_ROWS)
-    # Before DuckDB 1.5. A relation that was run yields nothing more; a new one on top of it does.
+    # Before DuckDB 1.5, a relation yields its rows only once; a projection of it can be run again.
     return relation.project("*").fetch_arrow_reader(SCAN_ROWS)
 
 
 def _library_and_class(source: object) -> tuple[str, str]:
-    # By name, so that no library is imported that the caller did not import.
+    # Compare names, so that no library is imported.
     classes = type(source).__mro__
     libraries = {each.__name__: each.__module__.split(".")[0].lstrip("_") for each in classes}
     special = ("DuckDBPyRelation", "LazyFrame", "Dataset", "DataFrame")
@@ -201,11 +203,13 @@ def _table_from_dict(columns: dict[str, Any]) -> pa.Table:
 
 
 def _typed_column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
-    """A column; where its values show no type (null or empty lists), of the default type."""
+    """Make a column; if its values have no type (nulls, empty lists), use the default type."""
     column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
     kind = column.type
-    untyped = kind_of.is_null(kind) or (kind_of.is_list(kind) and kind_of.is_null(kind.value_type))
-    return column.cast(DEFAULT_TYPES[name]) if untyped and name in DEFAULT_TYPES else column
+    is_untyped = kind_of.is_null(kind) or (
+        kind_of.is_list(kind) and kind_of.is_null(kind.value_type)
+    )
+    return column.cast(DEFAULT_TYPES[name]) if is_untyped and name in DEFAULT_TYPES else column
 
 
 def _through_narwhals(source: Any) -> pa.Table:
@@ -221,6 +225,6 @@ def _through_narwhals(source: Any) -> pa.Table:
 
 
 def _drop_index(table: pa.Table) -> pa.Table:
-    # pandas writes its row index as a column of its own.
+    # pandas writes its row index as a column.
     index = [name for name in table.column_names if name.startswith("__index_level_")]
     return table.drop_columns(index)

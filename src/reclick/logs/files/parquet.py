@@ -1,4 +1,4 @@
-"""Read Parquet. Queries and ads come as dictionary codes, as stored: this makes counting fast."""
+"""Read Parquet. Queries and ads are read as dictionary codes, as stored, for fast counting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reclick.runtime.parquet_layout import (
     read_layout,
 )
 
-# Below this size the dictionary of a row group costs more than it saves, and batches are tiny.
+# In smaller row groups, dictionaries cost more time than they save, and batches are tiny.
 SMALL_GROUP = 50_000
 REMOTE_BUFFER = 4 << 20  # bytes of a request, one for each column being read
 
@@ -34,14 +34,14 @@ class ParquetSource:
     where: str
     names: dict[str, str]
     num_rows: int
-    coded: tuple[str, ...]  # leaves to read as dictionary codes
+    coded_leaves: tuple[str, ...]  # leaves to read as dictionary codes
     layout: ParquetLayout = field(repr=False)
     groups: tuple[int, ...] | None = None  # row groups to read; None is all
     first_row: int = 1  # number of the first row that is read
     can_move: ClassVar[bool] = True  # another process can read it
 
     def split(self) -> list[ParquetSource]:
-        """The row groups, each as a source of its own."""
+        """Split into one source per row group."""
         sizes = [group.num_rows for group in self.layout.groups]
         starts = [1, *(1 + sum(sizes[: i + 1]) for i in range(len(sizes)))]
         return [
@@ -51,7 +51,7 @@ class ParquetSource:
         ]
 
     def join(self, other: object) -> ParquetSource | None:
-        """Both as one source, where the other has the next row groups of the same file."""
+        """Join with a source of the next row groups of the same file; None for any other source."""
         if not isinstance(other, ParquetSource) or other.path != self.path:
             return None
         if self.groups is None or other.groups is None:
@@ -61,58 +61,62 @@ class ParquetSource:
         )
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
-        """Read in row order. With all columns, text is read as text: rows keep their types."""
+        """Read in row order. With all columns, text is not read as codes: rows keep their types."""
         first = self.first_row
         try:
             with guard_reading(as_path(self.path)):
-                for batch in self._batches(coded=not with_rows, all_columns=with_rows):
-                    columns = {name: batch.column(theirs) for name, theirs in self.names.items()}
+                for batch in self._batches(as_codes=not with_rows, all_columns=with_rows):
+                    columns = {
+                        name: batch.column(source_name) for name, source_name in self.names.items()
+                    }
                     rows = batch if with_rows else None
                     yield RawBatch(self.where, first, columns, batch.num_rows, rows=rows)
                     first += batch.num_rows
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise damaged_parquet_error(self.where, error) from error
-        read = first - self.first_row
-        if read != self.num_rows:
+        num_rows_read = first - self.first_row
+        if num_rows_read != self.num_rows:
             raise LogError(
                 f"{self.where} is damaged: its footer has {self.num_rows:,} rows, and "
-                f"{read:,} were read. Write or copy it again."
+                f"{num_rows_read:,} were read. Write or copy it again."
             )
 
-    def _batches(self, *, coded: bool, all_columns: bool) -> Iterator[pa.RecordBatch]:
-        with _open(self.path, self.coded if coded else ()) as file:
+    def _batches(self, *, as_codes: bool, all_columns: bool) -> Iterator[pa.RecordBatch]:
+        with _open(self.path, self.coded_leaves if as_codes else ()) as file:
             columns = file.schema_arrow.names if all_columns else list(self.names.values())
             size = int(max(16, TARGET_BATCH_BYTES / max(self.layout.row_bytes(columns), 1.0)))
-            chosen = self.groups or tuple(range(file.num_row_groups))
-            if coded and self.num_rows >= SMALL_GROUP * len(chosen):
-                for groups, limit in self.layout.limit_rows(columns, self.coded, chosen):
+            groups_to_read = self.groups or tuple(range(file.num_row_groups))
+            if as_codes and self.num_rows >= SMALL_GROUP * len(groups_to_read):
+                for groups, limit in self.layout.limit_rows(
+                    columns, self.coded_leaves, groups_to_read
+                ):
                     for group in groups:
                         yield from self._group_batches(file, group, min(size, limit), columns)
                 return
         with _open(self.path, ()) as uncoded:
-            for groups, limit in self.layout.limit_rows(columns, groups=chosen):
+            for groups, limit in self.layout.limit_rows(columns, groups=groups_to_read):
                 yield from _iter_batches(uncoded, min(size, limit), columns, groups)
 
     def _group_batches(
         self, file: pq.ParquetFile, group: int, size: int, columns: list[str]
     ) -> Iterator[pa.RecordBatch]:
-        # A batch of coded lists must not span row groups, and Arrow cannot build one over two
-        # dictionaries: then the rest of the group is read as text.
-        done = 0
+        # A batch of dictionary-coded lists must not span row groups. If a group has two
+        # dictionaries, Arrow cannot build a batch over both: its rest is read as text.
+        offset = 0
         try:
             for batch in _iter_batches(file, size, columns, [group]):
                 yield batch
-                done += batch.num_rows
+                offset += batch.num_rows
         except pa.ArrowNotImplementedError:
             ((_, limit),) = self.layout.limit_rows(columns, groups=[group])
             with _open(self.path, ()) as uncoded:
                 for batch in _iter_batches(uncoded, min(size, limit), columns, [group]):
-                    yield from [batch.slice(max(done, 0))] if done < batch.num_rows else []
-                    done -= batch.num_rows
+                    yield from [batch.slice(max(offset, 0))] if offset < batch.num_rows else []
+                    offset -= batch.num_rows
 
 
 def open_parquet(
-    path: Location, where: str, wanted: Sequence[Column], mapping: dict[str, str]
+    path: Location, where: str, columns_to_read: Sequence[Column], mapping: dict[str, str]
 ) -> ParquetSource:
     """Read the footer of a Parquet file and check its columns."""
     try:
@@ -123,22 +127,22 @@ def open_parquet(
             available = schema.names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise damaged_parquet_error(where, error) from error
-    names = find_columns(available, wanted, mapping, where)
-    check_types(schema, wanted, names, where)
-    coded = tuple(
+    names = find_columns(available, columns_to_read, mapping, where)
+    check_types(schema, columns_to_read, names, where)
+    coded_leaves = tuple(
         ".".join(path)
         for path in layout.leaves
         if path[0] in names.values() and _holds_text(schema.field(path[0]).type)
     )
-    return ParquetSource(path, where, names, num_rows, coded, layout)
+    return ParquetSource(path, where, names, num_rows, coded_leaves, layout)
 
 
-def _open(path: Location, coded: Sequence[str]) -> pq.ParquetFile:
-    # Without pre_buffer only the pages being decoded are in memory. Checksums, where a writer
-    # made them, reveal a damaged page. A remote column is read by large requests, one at a time.
+def _open(path: Location, coded_leaves: Sequence[str]) -> pq.ParquetFile:
+    # Without pre_buffer, only the pages being decoded are in memory. Checksums, if the file has
+    # them, reveal a damaged page. A remote column is read with large requests, one at a time.
     return pq.ParquetFile(
         arrow_input(path),
-        read_dictionary=list(coded),
+        read_dictionary=list(coded_leaves),
         pre_buffer=False,
         buffer_size=REMOTE_BUFFER if isinstance(as_path(path), RemotePath) else 0,
         page_checksum_verification=True,

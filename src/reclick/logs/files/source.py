@@ -1,6 +1,6 @@
 """Sources of rows: find files by path, glob or folder, and open each with the reader of its type.
 
-Every reader yields `RawBatch`es: rows as they are, under canonical names, not validated yet.
+All readers yield `RawBatch`es: rows under canonical names, not validated yet.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from reclick.runtime.outputs import COMMIT_FOLDER, complete_commit
 
 OnError = Literal["raise", "drop"]
 
-MAX_BATCH_ROWS = 250_000  # fresh memory costs more than it takes to fill it
-TARGET_BATCH_BYTES = 32 << 20  # where rows are large; prefetching holds a few batches
+MAX_BATCH_ROWS = 250_000  # in larger batches, allocating memory takes longer than filling it
+TARGET_BATCH_BYTES = 32 << 20  # if rows are large; prefetching holds a few batches
 
-# One line per file type: adding one is a module and a line here. Modules load when needed.
+# One line per file type; a new type needs a module and a line here. Modules are imported lazily.
 OPENERS = {
     ".parquet": "parquet.open_parquet",
     ".pq": "parquet.open_parquet",
@@ -54,17 +54,17 @@ OPENERS = {
     ".json.gz": "jsonl.open_jsonl",
 }
 
-DELTA_LOG = "_delta_log"  # a folder in that of a Delta table
+DELTA_LOG = "_delta_log"  # a folder inside the folder of a Delta table
 PARTITION = re.compile(r"[A-Za-z_][\w.-]*=.*")  # the name of a folder: dt=2026-03-01
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # stands for null
 
-# Files about the data, which a folder of any format may hold beside it.
+# Files about the data, which a folder of any format may have next to the data.
 IS_ABOUT_DATA = re.compile(
     r"^(readme|licen[cs]e|notice|changelog|copying|citation)\b|\.(md|rst|pdf|html?|sha256|md5|log)$",
     re.IGNORECASE,
 )
 
-# What the readers of other formats make: one row per page shown.
+# The sessions that readers of other formats yield: one row per page.
 SESSION_SCHEMA = pa.schema(
     [
         ("session_id", pa.string()),  # the log's own id of the page; null where it has none
@@ -90,7 +90,7 @@ class RawBatch:
     first_row: int  # number of the first row, from 1 within the file
     columns: dict[str, pa.Array]  # canonical name -> values, all of one length
     length: int
-    row_numbers: Int64 | None = None  # [row], where unreadable rows lie in between
+    row_numbers: Int64 | None = None  # [row], if unreadable rows lie in between
     unreadable: list[tuple[int, str]] = field(default_factory=list)  # (row number, description)
     rows: pa.RecordBatch | None = None  # every column of the source, if requested
 
@@ -108,7 +108,7 @@ class Source(Protocol):
 
     @property
     def num_rows(self) -> int | None:
-        """The number of rows, None when it is only known after reading."""
+        """The number of rows; None if it is only known after reading."""
 
     @property
     def names(self) -> dict[str, str]:
@@ -119,72 +119,77 @@ class Source(Protocol):
 
 
 Opener = Callable[[Location, str, Sequence[Column], dict[str, str]], Source]
-"""Called with the path, the name for messages, the wanted columns and the mapping of names."""
+"""Called with the path, the name for messages, the columns to read and the mapping of names."""
 
 
 def open_sources(
-    source: object, wanted: Sequence[Column], columns: Mapping[str, str] | None
+    source: object, columns_to_read: Sequence[Column], columns: Mapping[str, str] | None
 ) -> list[Source]:
     """Open every file of a source, or a table. Columns and types are checked; no row is read."""
-    mapping = check_mapping(columns, wanted)
+    mapping = check_mapping(columns, columns_to_read)
     if not is_paths(source):
         from reclick.logs.files.memory import open_table
 
-        return [open_table(source, wanted, mapping)]
+        return [open_table(source, columns_to_read, mapping)]
     from reclick.logs.files.lake import open_lake_path
 
     items = list(source) if isinstance(source, list | tuple) else [source]
     tables: list[Source] = []
     files: list[object] = []
     for item in items:
-        table = open_lake_path(as_path(item), wanted, mapping)  # type: ignore[arg-type]
+        table = open_lake_path(as_path(item), columns_to_read, mapping)  # type: ignore[arg-type]
         if table is None:
             files.append(item)
         else:
             tables.append(table)
     paths = find_files(files) if files or not tables else []
-    named = zip(paths, shorten_names(paths), strict=True)
-    sources = [_get_opener(path)(path, where, wanted, mapping) for path, where in named]
+    paths_and_names = zip(paths, shorten_names(paths), strict=True)
+    sources = [
+        _get_opener(path)(path, where, columns_to_read, mapping) for path, where in paths_and_names
+    ]
     return [*tables, *add_partitions(sources, paths, mapping)]
 
 
 def split_sources(sources: Sequence[Source], n: int) -> list[list[Source]] | None:
-    """The sources in at most n parts of about equal size, in their order.
+    """Split sources into at most n parts of about equal size, in order.
 
-    Parquet files are cut between row groups, tables between rows, other files not at all. None
-    where a source cannot be read by another process.
+    Parquet files are cut between row groups, tables between rows, other files not at all. Returns
+    None if a source cannot be read by another process.
     """
     units: list[Source] = []
     for source in sources:
-        cut: Callable[[], list[Source]] | None = getattr(source, "split", None)
-        units += [source] if cut is None else cut()
+        split: Callable[[], list[Source]] | None = getattr(source, "split", None)
+        units += [source] if split is None else split()
     if not all(getattr(unit, "can_move", False) for unit in units):
         return None
-    known = all(unit.num_rows is not None for unit in units)
-    rows = np.array([unit.num_rows if known else 1 for unit in units], np.float64)
+    has_sizes = all(unit.num_rows is not None for unit in units)
+    rows = np.array([unit.num_rows if has_sizes else 1 for unit in units], np.float64)
     middle = np.cumsum(rows) - rows / 2
     part = np.minimum((middle / max(rows.sum(), 1.0) * n).astype(np.int64), n - 1)
-    chosen = [[unit for unit, p in zip(units, part, strict=True) if p == each] for each in range(n)]
-    return [_join_units(each) for each in chosen if each]
+    parts = [
+        [unit for unit, unit_part in zip(units, part, strict=True) if unit_part == each]
+        for each in range(n)
+    ]
+    return [_join_units(each) for each in parts if each]
 
 
 def _join_units(units: list[Source]) -> list[Source]:
-    """The units, where neighbours that can be read as one are one."""
-    joined: list[Source] = []
+    """Join neighbouring units that can be read as one source."""
+    sources: list[Source] = []
     for unit in units:
-        together = None
-        if joined and hasattr(joined[-1], "join"):
-            together = joined[-1].join(unit)
-        if together is None:
-            joined.append(unit)
+        source = None
+        if sources and hasattr(sources[-1], "join"):
+            source = sources[-1].join(unit)
+        if source is None:
+            sources.append(unit)
         else:
-            joined[-1] = together
-    return joined
+            sources[-1] = source
+    return sources
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionedSource:
-    """A file with the values that the names of its folders give to further columns."""
+    """A file with further columns, whose values are in the names of its folders."""
 
     source: Source
     values: dict[str, pa.Scalar]  # column → value
@@ -211,19 +216,19 @@ class PartitionedSource:
         return getattr(self.source, "can_move", False)
 
     def split(self) -> list[PartitionedSource]:
-        """The parts of the file, as sources of their own."""
-        cut: Callable[[], list[Source]] | None = getattr(self.source, "split", None)
-        return [self] if cut is None else [replace(self, source=each) for each in cut()]
+        """Split into the parts of the file, each as a source."""
+        cut_file: Callable[[], list[Source]] | None = getattr(self.source, "split", None)
+        return [self] if cut_file is None else [replace(self, source=each) for each in cut_file()]
 
     def join(self, other: object) -> PartitionedSource | None:
-        """Both as one source, where the other has the next part of the same file."""
+        """Join with a source of the next part of the same file; None for any other source."""
         if not isinstance(other, PartitionedSource) or not hasattr(self.source, "join"):
             return None
-        together = self.source.join(other.source)
-        return None if together is None else replace(self, source=together)
+        source = self.source.join(other.source)
+        return None if source is None else replace(self, source=source)
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
-        """Read the file; a column that it has itself stays as it is."""
+        """Read the file; a column of the file takes precedence over a folder."""
         for raw in self.source.read(with_rows=with_rows):
             columns, rows = dict(raw.columns), raw.rows
             for name, value in self.values.items():
@@ -237,20 +242,20 @@ class PartitionedSource:
 def add_partitions(
     sources: list[Source], paths: Sequence[Location], mapping: dict[str, str]
 ) -> list[Source]:
-    """The sources with columns from the names of their folders, as Hive and Spark write them.
+    """Add columns from the names of folders, as Hive and Spark write them.
 
-    A file in the folder dt=2026-03-01 has the column dt. Whole numbers are read as such, if all
-    values of a column are.
+    A file in the folder dt=2026-03-01 has the column dt. A column is read as whole
+    numbers if all its values are.
     """
-    found = [partition_values(path) for path in paths]
-    names = dict.fromkeys(name for values in found for name in values)
-    whole = {
-        name: all(is_whole_number(values[name]) for values in found if values.get(name))
+    path_values = [partition_values(path) for path in paths]
+    names = dict.fromkeys(name for values in path_values for name in values)
+    is_whole = {
+        name: all(is_whole_number(values[name]) for values in path_values if values.get(name))
         for name in names
     }
 
     def as_scalar(name: str, value: str | None) -> pa.Scalar:
-        if whole[name]:
+        if is_whole[name]:
             return pa.scalar(None if value is None else int(value), pa.int64())
         return pa.scalar(value, pa.string())
 
@@ -260,7 +265,7 @@ def add_partitions(
         )
         if names
         else source
-        for source, values in zip(sources, found, strict=True)
+        for source, values in zip(sources, path_values, strict=True)
     ]
 
 
@@ -281,12 +286,12 @@ def partition_folders(path: Location) -> list[str]:
 
 
 def is_whole_number(text: str | None) -> bool:
-    """Whether a text is a whole number as it is usually written, without zeros in front."""
+    """Whether a text is a whole number without leading zeros."""
     return text is not None and re.fullmatch(r"0|-?[1-9]\d{0,17}", text) is not None
 
 
 def is_paths(source: object) -> bool:
-    """Whether a source is a path or a list of paths, and not a table."""
+    """Whether a source is a path or a list of paths, rather than a table."""
     if isinstance(source, list | tuple):
         return all(map(is_location, source))
     return is_location(source)
@@ -326,15 +331,15 @@ def find_files(source: object, *, any_name: bool = False) -> list[Location]:
 
 
 def _refuse_repeated(files: list[Location]) -> None:
-    """Refuse a file that is listed twice, as it would count twice."""
-    real = [os.path.realpath(file) if isinstance(file, str) else str(file) for file in files]
-    repeated = [file for file, times in Counter(real).items() if times > 1]
-    if repeated:
-        raise LogError(f"{repeated[0]} is listed twice, and would count twice. List it once.")
+    """Raise if a file is listed twice, since it would count twice."""
+    real_paths = [os.path.realpath(file) if isinstance(file, str) else str(file) for file in files]
+    repeated_files = [file for file, times in Counter(real_paths).items() if times > 1]
+    if repeated_files:
+        raise LogError(f"{repeated_files[0]} is listed twice, and would count twice. List it once.")
 
 
 def shorten_names(files: Iterable[Location]) -> list[str]:
-    """Return the file names, with their partitions, when they differ, else the whole paths.
+    """Return the file names with their partitions; if these are not distinct, the whole paths.
 
     >>> shorten_names(["wh/dt=2026-03-01/part-0.parquet", "wh/dt=2026-03-02/part-0.parquet"])
     ['dt=2026-03-01/part-0.parquet', 'dt=2026-03-02/part-0.parquet']
@@ -345,36 +350,36 @@ def shorten_names(files: Iterable[Location]) -> list[str]:
 
 
 def drop_rows(raw: RawBatch, bad: dict[int, str]) -> RawBatch:
-    """Return the batch with the rows of these indices moved to the unreadable ones."""
+    """Move the rows of these indices to the unreadable ones."""
     if not bad:
         return raw
     keep = np.ones(raw.length, dtype=np.bool_)
     keep[list(bad)] = False
     index = np.flatnonzero(keep)
     numbers = [raw.row_number(i) for i in index.tolist()]
-    dropped = [(raw.row_number(i), description) for i, description in bad.items()]
+    new_unreadable = [(raw.row_number(i), description) for i, description in bad.items()]
     return RawBatch(
         where=raw.where,
         first_row=raw.first_row,
         columns={name: column.take(pa.array(index)) for name, column in raw.columns.items()},
         length=len(index),
         row_numbers=np.asarray(numbers, dtype=np.int64),
-        unreadable=sorted(raw.unreadable + dropped),
+        unreadable=sorted(raw.unreadable + new_unreadable),
         rows=None if raw.rows is None else raw.rows.take(pa.array(index)),
     )
 
 
 def abbreviate(value: object, limit: int = 60) -> str:
-    """Return a value as it is shown in a message: on one line and not too long."""
+    """Format a value for a message: on one line and not too long."""
     try:
         text = repr(value)
-    except Exception:  # of a class of others, or a number of too many digits
+    except Exception:  # the repr of another library's class, or of a number with too many digits
         text = f"a {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def check_on_error(on_error: str) -> None:
-    """Refuse any value except "raise" and "drop"."""
+    """Raise unless the value is "raise" or "drop"."""
     if not isinstance(on_error, str) or on_error not in {"raise", "drop"}:
         raise SettingError("on_error", on_error, '"raise" or "drop"')
 
@@ -392,9 +397,9 @@ def _match_pattern(pattern: AnyPath, any_name: bool) -> list[Location]:
 
 
 def _complete_commits(folders: Iterable[AnyPath]) -> bool:
-    """Put in place the files that a killed run had written to folders; whether there were any."""
-    done = [complete_commit(folder) for folder in folders if isinstance(folder, Path)]
-    return any(done)
+    """Complete the output of killed runs in these folders; returns whether there was any."""
+    has_commit = [complete_commit(folder) for folder in folders if isinstance(folder, Path)]
+    return any(has_commit)
 
 
 def _list_folder(folder: AnyPath, any_name: bool) -> list[Location]:
@@ -420,7 +425,7 @@ def _list_folder(folder: AnyPath, any_name: bool) -> list[Location]:
 
 
 def _is_hidden(path: PurePath) -> bool:
-    # Spark and Hive put their bookkeeping (_SUCCESS, .crc, _temporary/) next to the data.
+    # Spark and Hive write files of their own (_SUCCESS, .crc, _temporary/) next to the data.
     return any(part.startswith((".", "_")) for part in path.parts)
 
 

@@ -1,8 +1,8 @@
-"""Read Arrow streams: scans that can be run again, and streams that can be read once.
+"""Read Arrow streams: scans, which can be run again, and streams, which can be read only once.
 
-A scan (a DuckDB relation, an Arrow dataset, a table of a lake) is run at every pass. Of a stream (a
-RecordBatchReader, an ADBC cursor, anything with `__arrow_c_stream__`) a copy is written to a
-temporary Parquet file during the first pass, unless it is known that there will be no second.
+A scan (a DuckDB relation, an Arrow dataset, a lake table) is run at every pass. A stream (a
+RecordBatchReader, an ADBC cursor, anything with `__arrow_c_stream__`) is copied to a temporary
+Parquet file during the first pass, unless only one pass is needed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBat
 from reclick.runtime.outputs import scratch_folder
 
 logger = logging.getLogger("reclick")
-TABLE_NAME = "table"  # of a table without a name, in messages
-SCAN_ROWS = MAX_BATCH_ROWS // 4  # of a batch, where the scan takes a batch size
+TABLE_NAME = "table"  # the name of a table in messages
+SCAN_ROWS = MAX_BATCH_ROWS // 4  # per batch, if the scan accepts a batch size
 
 OpenReader = Callable[[list[str] | None], Any]
 """Called with the columns to read, None for all; returns a RecordBatchReader of a new pass."""
@@ -34,7 +34,7 @@ OpenReader = Callable[[list[str] | None], Any]
 
 @dataclass(frozen=True, slots=True)
 class ScanSource:
-    """A table that is scanned again at every pass, wherever it is."""
+    """A table that is scanned at every pass."""
 
     open_reader: OpenReader = field(repr=False)
     names: dict[str, str]
@@ -50,7 +50,7 @@ class ScanSource:
 
 @dataclass(frozen=True, slots=True)
 class SparkFrameSource:
-    """A Spark DataFrame, which only the tasks of a `SparkEngine` read."""
+    """A Spark DataFrame, which is read only by the tasks of a `SparkEngine`."""
 
     frame: Any = field(repr=False)
     names: dict[str, str]
@@ -58,7 +58,7 @@ class SparkFrameSource:
     num_rows: int | None = None
 
     def without_frame(self) -> SparkFrameSource:
-        """The same for a task, which gets rows of the frame."""
+        """The source without the frame, to send to a task, which gets rows of the frame."""
         return SparkFrameSource(None, self.names, self.where)
 
     def read_part(self, batches: Iterator[pa.RecordBatch], where: str) -> ScanSource:
@@ -67,7 +67,7 @@ class SparkFrameSource:
         return ScanSource(lambda _: reader, self.names, where)
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
-        """Refuse: the rows would all come to this process."""
+        """Raise an error: reading would collect all rows in this process."""
         raise LogError(
             "A Spark DataFrame is read by Spark's tasks only: give rc.SparkEngine(session) as ",
             Argument("engine"),
@@ -85,11 +85,11 @@ class _BatchReader:
         return self._batches
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
 
 class StreamSource:
-    """A stream of Arrow batches, which gives its rows once; a copy serves further passes."""
+    """A stream of Arrow batches, which can be read once; further passes read a copy."""
 
     num_rows: int | None = None
 
@@ -106,11 +106,11 @@ class StreamSource:
         self._keeps_copy, self._is_started = True, False
 
     def keep_no_copy(self) -> None:
-        """Say that there will be one pass only, so that nothing is written."""
+        """Write no copy: there will be one pass only."""
         self._keeps_copy = False
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
-        """Read in the order of the stream: from it at the first pass, then from the copy."""
+        """Read in the order of the stream; passes after the first read the copy."""
         if self._is_started:
             batches = self._read_copy(with_rows)
         else:
@@ -134,13 +134,13 @@ class StreamSource:
                 f"{self.where} was read already, and a stream gives its rows once. Open it with "
                 "rc.read_sessions, which keeps a copy, or give a new stream."
             )
-        for batch in self._batches:  # of a first pass that was not finished
+        for batch in self._batches:  # that an interrupted first pass left unread
             self._copy.write(batch)
         yield from self._copy.read(None if with_rows else list(self.names.values()))
 
 
 class _StreamCopy:
-    """A Parquet file in a temporary folder, which goes with this object."""
+    """A Parquet file in a temporary folder, which is removed with this object."""
 
     def __init__(self, schema: pa.Schema) -> None:
         stack = ExitStack()
@@ -165,45 +165,52 @@ class _StreamCopy:
 def open_scan(
     schema: pa.Schema,
     open_reader: OpenReader,
-    wanted: Sequence[Column],
+    columns_to_read: Sequence[Column],
     mapping: dict[str, str],
     where: str = TABLE_NAME,
 ) -> ScanSource:
-    """Check the columns of a scan."""
-    return ScanSource(open_reader, match_columns(schema, wanted, mapping, where), where)
+    """Open a scan, after a check of its columns."""
+    return ScanSource(open_reader, match_columns(schema, columns_to_read, mapping, where), where)
 
 
 def open_dataset(
-    dataset: Any, wanted: Sequence[Column], mapping: dict[str, str], where: str = TABLE_NAME
+    dataset: Any,
+    columns_to_read: Sequence[Column],
+    mapping: dict[str, str],
+    where: str = TABLE_NAME,
 ) -> ScanSource:
-    """An Arrow dataset, whose files are read one after the other."""
+    """Open an Arrow dataset; its files are read one after another."""
 
     def open_reader(columns: list[str] | None) -> Any:
         limits = {"batch_size": SCAN_ROWS, "batch_readahead": 2, "fragment_readahead": 1}
         return dataset.scanner(columns=columns, **limits).to_reader()
 
-    return open_scan(dataset.schema, open_reader, wanted, mapping, where)
+    return open_scan(dataset.schema, open_reader, columns_to_read, mapping, where)
 
 
 def open_spark_frame(
-    frame: Any, wanted: Sequence[Column], mapping: dict[str, str]
+    frame: Any, columns_to_read: Sequence[Column], mapping: dict[str, str]
 ) -> SparkFrameSource:
-    """Check the columns of a Spark DataFrame. Nothing of it is computed."""
+    """Open a Spark DataFrame, after a check of its columns. Nothing is computed."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    names = match_columns(to_arrow_schema(frame.schema), wanted, mapping, "the Spark DataFrame")
+    names = match_columns(
+        to_arrow_schema(frame.schema), columns_to_read, mapping, "the Spark DataFrame"
+    )
     return SparkFrameSource(frame, names)
 
 
 def open_stream(
-    source: Any, wanted: Sequence[Column], mapping: dict[str, str], where: str = TABLE_NAME
+    source: Any, columns_to_read: Sequence[Column], mapping: dict[str, str], where: str = TABLE_NAME
 ) -> StreamSource | None:
-    """A stream, None for anything else. Nothing of it is read, but for the first of an iterator."""
-    opened = _start_stream(source)
-    if opened is None:
+    """Open a stream; None for anything else. Of an iterator, only the first part is read."""
+    schema_and_batches = _start_stream(source)
+    if schema_and_batches is None:
         return None
-    schema, batches = opened
-    return StreamSource(schema, batches, match_columns(schema, wanted, mapping, where), where)
+    schema, batches = schema_and_batches
+    return StreamSource(
+        schema, batches, match_columns(schema, columns_to_read, mapping, where), where
+    )
 
 
 def _start_stream(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]] | None:
@@ -221,7 +228,7 @@ def _start_stream(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]] | N
 
 
 def _start_iterator(parts: Iterator[Any]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Batches or tables, as the clients of BigQuery and Snowflake give them."""
+    """Iterate over batches or tables, as the clients of BigQuery and Snowflake return them."""
     first = next(parts, None)
     if not isinstance(first, pa.RecordBatch | pa.Table):
         got = "nothing" if first is None else f"a {type(first).__name__}"
@@ -245,7 +252,7 @@ def number_batches(
     """Yield Arrow batches, large ones in slices, with the number of their first row."""
     first = 1
     for batch in chain.from_iterable(map(_slice_batch, batches)):
-        columns = {name: batch.column(theirs) for name, theirs in names.items()}
+        columns = {name: batch.column(source_name) for name, source_name in names.items()}
         yield RawBatch(where, first, columns, batch.num_rows, rows=batch if with_rows else None)
         first += batch.num_rows
 
@@ -260,17 +267,17 @@ def _slice_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def match_columns(
-    schema: pa.Schema, wanted: Sequence[Column], mapping: dict[str, str], where: str
+    schema: pa.Schema, columns_to_read: Sequence[Column], mapping: dict[str, str], where: str
 ) -> dict[str, str]:
-    """The names of the wanted columns in a schema, whose types are checked."""
-    called = f"the {where}" if where == TABLE_NAME else where
-    names = find_columns(schema.names, wanted, mapping, called)
-    check_types(schema, wanted, names, called)
+    """The names in a schema of the columns to read, after a check of their types."""
+    name = f"the {where}" if where == TABLE_NAME else where
+    names = find_columns(schema.names, columns_to_read, mapping, name)
+    check_types(schema, columns_to_read, names, name)
     return names
 
 
 def _storable(kind: pa.DataType) -> pa.DataType:
-    """A type for the same values that Parquet can hold."""
+    """A type that Parquet can store, for the same values."""
     if is_list(kind):
         return pa.large_list(_storable(kind.value_type))
     if kind_of.is_string_view(kind):
@@ -283,7 +290,7 @@ ENGINE_ERRORS = (pa.ArrowException, OSError)
 
 @contextmanager
 def explain_failure(where: str) -> Iterator[None]:
-    """Explain what goes wrong where a table is computed, by DuckDB or Polars say."""
+    """Turn errors from the computation of a table, as by DuckDB or Polars, into a LogError."""
     try:
         yield
     except LogError:
@@ -292,5 +299,5 @@ def explain_failure(where: str) -> Iterator[None]:
         library = type(error).__module__.split(".")[0].lstrip("_")
         if library not in {"duckdb", "polars"} and not isinstance(error, ENGINE_ERRORS):
             raise
-        called = f"The {where}" if where == TABLE_NAME else where
-        raise LogError(f"{called} could not be read to the end: {error}.") from error
+        name = f"The {where}" if where == TABLE_NAME else where
+        raise LogError(f"{name} could not be read to the end: {error}.") from error

@@ -51,6 +51,6 @@ def list_formats() -> list[LogFormat]:
 
 
 def recognise_format(files: list[LogFile]) -> LogFormat | None:
-    """The one format that recognises these files; None when no format does, or several do."""
-    recognised = [each for each in list_formats() if each.recognises(files)]
-    return recognised[0] if len(recognised) == 1 else None
+    """The only format that recognises these files; None if there is none, or more than one."""
+    matches = [each for each in list_formats() if each.recognises(files)]
+    return matches[0] if len(matches) == 1 else None

@@ -1,4 +1,4 @@
-"""What a format is: a name, how it is recognised, and a reader that yields batches of sessions."""
+"""Base of log formats: a name, a test that recognises it, and a reader of batches of sessions."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ class ReadCancelledError(Exception):
 class ReadReport:
     """What a reader reports besides sessions: bad rows, notes, the text of ads, and progress.
 
-    A record that breaks the rules of the format is a bad row: it makes the reading fail at its end,
-    unless bad rows are dropped. What the format allows and a session cannot hold (an event of
-    another kind, say) is a note: it is skipped and counted.
+    A record that breaks the rules of the format is a bad row: reading fails at the end, unless bad
+    rows are dropped. Records that the format allows, but that a session cannot hold, such as events
+    of another kind, are skipped and counted as a note.
     """
 
     bad_rows: SummaryBuilder = field(default_factory=SummaryBuilder)
     notes: Counter[str] = field(default_factory=Counter)
-    other_actions: Counter[str] = field(default_factory=Counter)  # of events that are no clicks
+    other_actions: Counter[str] = field(default_factory=Counter)  # of events that are not clicks
     # ad -> title, description, display_url
     ad_texts: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    total_bytes: int | None = None  # of the files; None where it is not known before
+    total_bytes: int | None = None  # of the files; None if not known before reading
     read_bytes: int = 0
-    records: int = 0  # that were read, good and bad; 0 where a reader does not count them
+    records: int = 0  # read so far, good and bad; 0 if the reader does not count them
     cancelled: bool = False
 
     def advance(self, num_bytes: int) -> None:
-        """Report this many more bytes read. Readers call it often: a cancelled read ends here."""
+        """Report this many more bytes. Readers call it often, since it ends a cancelled read."""
         if self.cancelled:
             raise ReadCancelledError
         self.read_bytes += num_bytes
@@ -76,26 +76,26 @@ class ReadReport:
         self, reason: str, total: int, examples: Iterable[tuple[str, int, str]]
     ) -> None:
         """Count bad records; only the first are described: (where, number, got)."""
-        described = 0
+        num_described = 0
         for where, number, got in examples:
             self.add_bad_row(reason, where, number, got)
-            described += 1
-        if total > described:
-            self.bad_rows.dropped[reason] += total - described
+            num_described += 1
+        if total > num_described:
+            self.bad_rows.dropped[reason] += total - num_described
 
     def add_note(self, note: str, count: int = 1) -> None:
-        """Count something that was skipped, or kept but is worth knowing."""
+        """Count something that was skipped, or that was kept and is worth knowing."""
         if count:
             self.notes[note] += count
 
     def add_ad_text(
         self, ad: str, title: str = "", description: str = "", display_url: str = ""
     ) -> None:
-        """Remember the text of an ad; the first one stays."""
+        """Add the text of an ad, unless it has one already."""
         self.ad_texts.setdefault(ad, (title, description, display_url))
 
     def ads_table(self) -> pa.Table | None:
-        """The texts as an ads table; None when there are none."""
+        """The texts as an ads table; None if there are none."""
         if not self.ad_texts:
             return None
         titles, descriptions, urls = zip(*self.ad_texts.values(), strict=True)
@@ -115,9 +115,9 @@ Reader = Callable[[list[LogFile], ReadReport, ColumnMapping], Iterator[pa.Record
 
 
 class EventOptions(NamedTuple):
-    """How the events of a log are read, where that is a choice."""
+    """Options for reading the events of a log."""
 
-    click: tuple[str, ...] = ()  # actions that are clicks, in place of those of the format
+    click: tuple[str, ...] = ()  # actions that are clicks, instead of those of the format
     pages: str = "hits"  # what a page shows: all hits of the query, or the impressions
 
 
@@ -127,8 +127,8 @@ class LogFormat:
 
     name: str  # as in format="ubi"
     title: str  # its full name
-    about: str  # one line: which files it has, what is kept and what is lost
-    # By names, first bytes and columns alone. Never raises, and never accepts another format.
+    about: str  # one line: its files, what is kept and what is lost
+    # From names, first bytes and columns alone. Must not raise, and must not accept other formats.
     recognises: Callable[[list[LogFile]], bool]
     read: Reader
     takes_columns: bool = False
@@ -143,8 +143,8 @@ def batch_sessions(sessions: Iterable[SessionRecord]) -> Iterator[pa.RecordBatch
     [1]
     """
     iterator = iter(sessions)
-    while collected := list(islice(iterator, BATCH_SESSIONS)):
-        columns = [_to_column(collected, name) for name in SESSION_SCHEMA.names]
+    while chunk := list(islice(iterator, BATCH_SESSIONS)):
+        columns = [_to_column(chunk, name) for name in SESSION_SCHEMA.names]
         yield pa.RecordBatch.from_arrays(columns, schema=SESSION_SCHEMA)
 
 

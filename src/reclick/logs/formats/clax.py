@@ -1,6 +1,6 @@
-"""The arrays of CLAX and of Baidu-ULTR on Hugging Face: Parquet or JSON lines, one page per row.
+"""Read the arrays of CLAX and of Baidu-ULTR on Hugging Face: Parquet or JSON lines.
 
-Each slot of a page has an ad and a click (0 or 1).
+A row is a page; each of its slots has an ad and a click (0 or 1).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reclick.logs.formats.helpers.padded_arrays import LIST_COLUMNS, to_sessions
 from reclick.logs.formats.helpers.records import read_parquet_batches
 from reclick.logs.validation.reasons import NOT_READABLE
 
-# Reclick's name -> the log's; the first that exists counts.
+# Reclick's name -> names in the log; the first that exists is used.
 COLUMN_NAMES = {
     "query": ("query_id",),
     "ads": ("doc_ids", "query_doc_ids", "url_md5"),
@@ -67,22 +67,22 @@ def _read(
 
 
 def _choose_columns(available: list[str], columns: ColumnMapping, where: str) -> dict[str, str]:
-    """Return {Reclick's name: the log's} of the columns that exist."""
+    """Return {Reclick's name: the name in the log} of the columns that exist."""
     names = {
-        ours: next((name for name in candidates if name in available), "")
-        for ours, candidates in COLUMN_NAMES.items()
+        name: next((candidate for candidate in candidates if candidate in available), "")
+        for name, candidates in COLUMN_NAMES.items()
     }
-    names |= {ours: theirs for ours, theirs in columns.items() if ours in COLUMN_NAMES}
-    for ours, theirs in names.items():
-        required = ours in {"ads", "clicks"} or (ours == "query" and names["ads"] != PAIR_IDS)
-        if (theirs and theirs not in available) or (required and not theirs):
+    names |= {name: source_name for name, source_name in columns.items() if name in COLUMN_NAMES}
+    for name, source_name in names.items():
+        required = name in {"ads", "clicks"} or (name == "query" and names["ads"] != PAIR_IDS)
+        if (source_name and source_name not in available) or (required and not source_name):
             raise LogError(
-                f"{where} has no column {theirs or ' or '.join(COLUMN_NAMES[ours])}; it has "
+                f"{where} has no column {source_name or ' or '.join(COLUMN_NAMES[name])}; it has "
                 f"{', '.join(available[:30])}. Name the column with ",
-                name_column(ours),
+                name_column(name),
                 ".",
             )
-    return {ours: theirs for ours, theirs in names.items() if theirs}
+    return {name: source_name for name, source_name in names.items() if source_name}
 
 
 # ---- Parquet
@@ -100,12 +100,12 @@ def _read_parquet(
 
     for first, batch in read_parquet_batches(file, report, choose_columns):
         numbers = pa.array(range(first, first + batch.num_rows), pa.int64())
-        arrays = [numbers, *(_decode(batch.column(theirs)) for theirs in names.values())]
+        arrays = [numbers, *(_decode(batch.column(source_name)) for source_name in names.values())]
         yield pa.RecordBatch.from_arrays(arrays, names=["number", *names])
 
 
 def _decode(column: pa.Array) -> pa.Array:
-    """A column without dictionaries, of values or of Arrow's usual lists."""
+    """Convert a column to plain values or plain Arrow lists, without dictionaries."""
     if not is_list(column.type):
         return column.cast(column.type.value_type) if kind_of.is_dictionary(column.type) else column
     inner = column.type.value_type
@@ -113,16 +113,18 @@ def _decode(column: pa.Array) -> pa.Array:
 
 
 def _check_types(schema: pa.Schema, names: dict[str, str], where: str) -> None:
-    for ours, theirs in names.items():
-        got = schema.field(theirs).type
-        lists = ours in LIST_COLUMNS
-        value = got.value_type if is_list(got) else got
-        number = kind_of.is_integer(value) or kind_of.is_floating(value) or kind_of.is_null(value)
-        is_id = ours in {"query", "ads", "session_id"}
-        fits = number or (is_text(value) if is_id else kind_of.is_boolean(value))
-        if is_list(got) != lists or not fits:
-            expected = "a list with a value for each slot" if lists else "one value per row"
-            raise LogError(f"{theirs} in {where}: expected {expected}, got {got}.")
+    for name, source_name in names.items():
+        arrow_type = schema.field(source_name).type
+        needs_list = name in LIST_COLUMNS
+        value = arrow_type.value_type if is_list(arrow_type) else arrow_type
+        is_number = (
+            kind_of.is_integer(value) or kind_of.is_floating(value) or kind_of.is_null(value)
+        )
+        is_id = name in {"query", "ads", "session_id"}
+        fits = is_number or (is_text(value) if is_id else kind_of.is_boolean(value))
+        if is_list(arrow_type) != needs_list or not fits:
+            expected = "a list with a value for each slot" if needs_list else "one value per row"
+            raise LogError(f"{source_name} in {where}: expected {expected}, got {arrow_type}.")
 
 
 # ---- JSON lines
@@ -131,17 +133,20 @@ def _check_types(schema: pa.Schema, names: dict[str, str], where: str) -> None:
 def _read_json_lines(
     file: LogFile, report: ReadReport, columns: ColumnMapping
 ) -> Iterator[pa.RecordBatch]:
-    done, names, schema = 0, dict[str, str](), pa.schema([])
+    num_lines_read, names, schema = 0, dict[str, str](), pa.schema([])
     for block in file.blocks(report.advance):
-        numbered = enumerate(block.removesuffix(b"\n").split(b"\n"), start=done + 1)
-        lines = [(number, line) for number, line in numbered if line.strip()]
+        numbered_lines = enumerate(block.removesuffix(b"\n").split(b"\n"), start=num_lines_read + 1)
+        lines = [(number, line) for number, line in numbered_lines if line.strip()]
         report.add_records(len(lines))
-        done += block.count(b"\n")
+        num_lines_read += block.count(b"\n")
         if not names:
             objects = list(islice(_parse_objects([line for _, line in lines]), SAMPLE_LINES))
             available = list(dict.fromkeys(name for item in objects for name in item))
             names = _choose_columns(available, columns, file.where)
-            kinds = [(theirs, _arrow_type(ours, theirs, objects)) for ours, theirs in names.items()]
+            kinds = [
+                (source_name, _arrow_type(column, source_name, objects))
+                for column, source_name in names.items()
+            ]
             schema = pa.schema(kinds)
         batch = _parse_valid_block(block, lines, names, schema)
         if batch is None:
@@ -160,9 +165,9 @@ def _parse_objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
             yield item
 
 
-def _arrow_type(ours: str, theirs: str, objects: list[dict[str, Any]]) -> pa.DataType:
-    """The type of a column, by its first value."""
-    values = (item.get(theirs) for item in objects)
+def _arrow_type(name: str, source_name: str, objects: list[dict[str, Any]]) -> pa.DataType:
+    """The type of a column, from its first value."""
+    values = (item.get(source_name) for item in objects)
     value = next((value for value in values if value not in (None, [])), None)
     value = value[0] if isinstance(value, list) else value
     kind = pa.float64()
@@ -170,18 +175,21 @@ def _arrow_type(ours: str, theirs: str, objects: list[dict[str, Any]]) -> pa.Dat
         if isinstance(value, python_type):
             kind = arrow_type
             break
-    return pa.list_(kind) if ours in LIST_COLUMNS else kind
+    return pa.list_(kind) if name in LIST_COLUMNS else kind
 
 
 def _parse_valid_block(
     block: bytes, lines: list[tuple[int, bytes]], names: dict[str, str], schema: pa.Schema
 ) -> pa.RecordBatch | None:
-    """Parse the block with Arrow; None when some lines must be parsed one by one."""
+    """Parse the block with Arrow; None if some lines must be parsed one by one."""
     table = parse_block(block, schema)
     if table is None or table.num_rows != len(lines):
         return None
     numbers = pa.array([number for number, _ in lines], pa.int64())
-    arrays = [numbers, *(table.column(theirs).combine_chunks() for theirs in names.values())]
+    arrays = [
+        numbers,
+        *(table.column(source_name).combine_chunks() for source_name in names.values()),
+    ]
     return pa.RecordBatch.from_arrays(arrays, names=["number", *names])
 
 
@@ -189,12 +197,12 @@ def _parse_lines(
     lines: list[tuple[int, bytes]], names: dict[str, str], where: str, report: ReadReport
 ) -> pa.RecordBatch:
     rows: list[dict[str, Any]] = []
-    kinds = [(ours, JSON_COLUMNS[ours][1]) for ours in names]
+    kinds = [(name, JSON_COLUMNS[name][1]) for name in names]
     schema = pa.schema([("number", pa.int64()), *kinds])
     for number, line in lines:
         try:
             row = {"number": number} | _parse_line(line, names)
-            # half a surrogate pair is legal JSON and not text
+            # half a surrogate pair is valid JSON, but not text
             pa.RecordBatch.from_pylist([row], schema)
             rows.append(row)
         except (UnreadableError, UnicodeEncodeError, pa.ArrowException) as error:
@@ -207,7 +215,9 @@ def _parse_line(line: bytes, names: dict[str, str]) -> dict[str, Any]:
     if item is None:
         start = abbreviate(line[:200].decode(errors="replace"))
         raise UnreadableError(f"not a JSON object: {start}")
-    return {ours: JSON_COLUMNS[ours][0](item.get(theirs)) for ours, theirs in names.items()}
+    return {
+        name: JSON_COLUMNS[name][0](item.get(source_name)) for name, source_name in names.items()
+    }
 
 
 def _as_numbers(value: Any) -> list[float | None] | None:

@@ -1,6 +1,6 @@
-"""The BigQuery export of Google Analytics 4, as Parquet.
+"""Read the BigQuery export of Google Analytics 4, as Parquet.
 
-Nested as BigQuery exports it, or flat with one row per event and item.
+The files are nested, as BigQuery exports them, or flat, with one row per event and item.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ def _flatten(columns: Arrays, where: str) -> Arrays:
     }
 
 
-def _to_rows(values: pa.Array, parents: pa.Array, chosen: pa.Array, rows: int) -> pa.Array:
-    """The chosen values by the row of their event; null in the others."""
+def _to_rows(values: pa.Array, parents: pa.Array, is_selected: pa.Array, rows: int) -> pa.Array:
+    """The selected values by the row of their event; null for rows without one."""
     index = np.full(rows, -1, np.int64)
-    chosen_index = np.flatnonzero(np.asarray(chosen.fill_null(False)))[::-1]
-    index[np.asarray(parents)[chosen_index]] = chosen_index  # the first of a row is written last
+    selected_index = np.flatnonzero(np.asarray(is_selected.fill_null(False)))[::-1]
+    # In reverse order, so that the first value of a row is assigned last.
+    index[np.asarray(parents)[selected_index]] = selected_index
     return values.take(pa.array(index, mask=index < 0))
 
 

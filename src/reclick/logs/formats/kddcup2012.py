@@ -1,4 +1,4 @@
-"""KDD Cup 2012, track 2: search ads with counted clicks and impressions, and files of words.
+"""Read KDD Cup 2012, track 2: search ads with counts of clicks and impressions, and words.
 
 An instance counts the clicks and impressions of one user, query, ad and position. Pages are rebuilt
 from the instances in SQL.
@@ -64,7 +64,7 @@ UNREAD_FILES = ("queryid_tokensid", "purchasedkeyword", "userid_profile", "kdd_t
 TRAINING = "training"  # the content of a file of instances
 INT64_LIMIT = 2**63
 KEY_FACTOR = 1_000_003  # spreads users over the partitions
-MEMORY_FACTOR = 3  # times the size of its line, an instance takes while pages are rebuilt
+MEMORY_FACTOR = 3  # memory per instance while pages are rebuilt, in sizes of its line
 
 UNREAD_FILE_NOTE = "file that pages do not need, not read"
 NO_WORDS_NOTE = "ad whose title or description has no words"
@@ -93,7 +93,7 @@ INSTANCE_SCHEMA = pa.schema(
 
 
 class KddPages(PartitionedQuery):
-    """Instances, and the words of titles and descriptions, until the pages are rebuilt."""
+    """Stores instances and the words of titles and descriptions, and rebuilds the pages."""
 
     def __init__(self, folder: Path, partitions: int) -> None:
         super().__init__(folder, INSTANCE_SCHEMA, partitions)
@@ -109,7 +109,7 @@ class KddPages(PartitionedQuery):
         self.execute_with("batch", table, self._sql["add_ad_texts"])
 
     def sessions(self, report: ReadReport) -> Iterator[pa.RecordBatch]:
-        """The sessions whose pages are known, with their weights."""
+        """Yield the sessions whose pages are known, with their weights."""
         schema = WEIGHTED_SESSION_SCHEMA
         notes = {note: self._sql[statement] for note, statement in PAGE_NOTES.items()}
         for partition in self.partitions():
@@ -143,13 +143,13 @@ def _recognises(files: list[LogFile]) -> bool:
 
 
 def _file_content(file: LogFile) -> str:
-    """What a file holds: words of titles or descriptions, instances, or nothing that is read."""
+    """The content of a file: title or description words, instances, or empty if it is not read."""
     name = file.name.lower()
     for start, content in WORD_FILES.items():
         if start in name:
             return content
-    unread = any(start in name for start in UNREAD_FILES) or all_match([file], TEST_LINE)
-    return "" if unread else TRAINING
+    is_unread = any(start in name for start in UNREAD_FILES) or all_match([file], TEST_LINE)
+    return "" if is_unread else TRAINING
 
 
 def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterator[pa.RecordBatch]:
@@ -182,13 +182,13 @@ def _add_instances(
         rows = rows.append_column("origin", pc.add(rows["number"], index << ROW_NUMBER_BITS))
         if with_text:
             pages.add_ad_texts(rows)
-        # The rows of a user and query belong together; which others are with them is irrelevant.
+        # The rows of a user and query must be in one partition, which may also have other rows.
         key = pc.bit_wise_xor(pc.multiply(rows["user"], KEY_FACTOR), rows["query"])
         pages.add(rows.append_column("key", key))
 
 
 def _read_tables(file: LogFile, names: tuple[str, ...], report: ReadReport) -> Iterator[pa.Table]:
-    """The lines of a file as columns, with their numbers. All but url and words are integers."""
+    """Yield the lines of a file as columns, with numbers. All except url and words are integers."""
     schema = pa.schema(
         [(name, pa.string() if name in {"url", "words"} else pa.int64()) for name in names]
     )
@@ -205,7 +205,7 @@ def _read_tables(file: LogFile, names: tuple[str, ...], report: ReadReport) -> I
 
 
 def _parse_valid_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
-    """Parse all lines at once with Arrow; None when one of them is bad."""
+    """Parse all lines at once with Arrow; None if one of them is bad."""
     read = arrow_csv.ReadOptions(
         column_names=schema.names, block_size=len(block) + 1, use_threads=thread_limit() > 1
     )
@@ -249,7 +249,7 @@ def _is_integer(text: str) -> bool:
 
 
 def _drop_bad_rows(table: pa.Table, file: LogFile, report: ReadReport) -> pa.Table:
-    """The instances that are possible: not clicked more often than shown, and within the page."""
+    """Drop impossible instances: with more clicks than impressions, or outside of the page."""
     checks: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
         NO_IMPRESSIONS: lambda rows: pc.less(rows["impression"], 1),
         MORE_CLICKS_THAN_IMPRESSIONS: lambda rows: pc.greater(rows["click"], rows["impression"]),

@@ -1,4 +1,4 @@
-"""Long tables: one row per ad shown, with its query, position, page, and whether it was clicked."""
+"""Read long tables: one row per impression, with its query, position, page, and click."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _is_long(names: set[str]) -> bool:
 
 
 def _column_names(file: LogFile) -> set[str]:
-    """The columns of a file, by its first line."""
+    """The columns of a file, from its first line."""
     if file.is_parquet:
         return set(file.columns)
     line = file.head.removeprefix(BOM).split(b"\n", 1)[0].decode(errors="replace").strip()
@@ -99,20 +99,20 @@ def _open(file: LogFile, columns: ColumnMapping) -> Source:
 
 
 def _add_rows(rows: EventRows, join: PageJoin) -> None:
-    """Add what was shown, and of it what was clicked."""
+    """Add the impressions and the clicks on them."""
     # A session may hold several queries; a page has one.
     key = join_key_parts([rows.key(["session_id"]), rows.text("query").fill_null("")])
     columns, times = rows.shown_columns(key), rows.times("click_time")
-    clicked = np.asarray(times.is_valid()) | _clicked_flags(rows)
+    is_clicked = np.asarray(times.is_valid()) | _clicked_flags(rows)
     if not rows.has("click_time"):
         # The order is unknown; from the top down does not depend on the order of the rows.
         times = columns["position"].cast(pa.timestamp("us"))
-        report_clicks = int(np.count_nonzero(clicked & rows.valid))
-        rows.report.add_note(NO_CLICK_ORDER_NOTE, report_clicks)
+        num_clicks = int(np.count_nonzero(is_clicked & rows.valid))
+        rows.report.add_note(NO_CLICK_ORDER_NOTE, num_clicks)
     join.add("shown", rows.table(columns))
     click_columns = {name: columns[name] for name in ("key", "ad", "position")}
     outcomes = {name: rows.column(name) for name in OUTCOME_COLUMNS if rows.has(name)}
-    join.add("clicks", rows.table({**click_columns, "time": times, **outcomes}, clicked))
+    join.add("clicks", rows.table({**click_columns, "time": times, **outcomes}, is_clicked))
 
 
 def _clicked_flags(rows: EventRows) -> Bool:

@@ -1,4 +1,4 @@
-"""Metarank's events, as JSON lines: rankings are pages, interactions of type click are clicks.
+"""Read Metarank's events, as JSON lines: rankings are pages, click interactions are clicks.
 
 Item events have the text of ads.
 """
@@ -26,9 +26,9 @@ from reclick.logs.formats.helpers.json_records import (
 from reclick.logs.validation.reasons import NO_PAGE_KEY, NOT_READABLE
 
 DEFAULT_QUERY = "(no query)"  # of rankings without a search, such as recommendations
-# Fields of an item with its title, description and address; the first that exists counts.
+# Fields of an item with its title, description and address; the first that exists is used.
 TEXT_FIELDS = (("title", "name"), ("description",), ("url", "link"))
-# An event and the field it cannot lack
+# An event and the field that it must have
 REQUIRED_FIELDS = {"ranking": "items", "interaction": "item", "item": "item", "user": "user"}
 
 
@@ -95,7 +95,7 @@ class _MetarankEvents:
         self.collect("pages", row)
 
     def add_interaction(self, item: JsonObject, number: int) -> None:
-        """Add a click, if it is one and on a ranking."""
+        """Add the interaction if it is a click on a ranking."""
         kind, key = _get_text(item, "type"), _get_text(item, "ranking")
         if kind != "click":
             self.report.add_note(f"{abbreviate(kind)} interaction, not a click: skipped")
@@ -120,7 +120,7 @@ class _MetarankEvents:
         self.report.add_note("user event, skipped")
 
     def collect(self, kind: str, row: JsonObject) -> None:
-        """Hold a row until there are enough to add."""
+        """Collect rows, and add them when there are enough."""
         self.rows[kind].append(row)
         if len(self.rows[kind]) >= BATCH_SESSIONS:
             self.flush()
@@ -138,10 +138,10 @@ class _MetarankEvents:
             self.join.add(kind, table.filter(valid))
             self.rows[kind] = []
 
-    def check_times(self, written: pa.Array, times: pa.Array, numbers: pa.Array) -> pa.Array:
-        """Which rows have a valid time, or none written; the others are bad."""
-        bad = pc.and_(written.is_valid(), times.is_null())
-        texts = written.filter(bad).to_pylist()
+    def check_times(self, raw_times: pa.Array, times: pa.Array, numbers: pa.Array) -> pa.Array:
+        """Whether each row has a valid time, or none; the other rows are bad."""
+        bad = pc.and_(raw_times.is_valid(), times.is_null())
+        texts = raw_times.filter(bad).to_pylist()
         for text, number in zip(texts, numbers.filter(bad).to_pylist(), strict=True):
             got = f"timestamp: not a time: {abbreviate(text)}"
             self.report.add_bad_row(NOT_READABLE, self.where, number, got)
@@ -169,8 +169,8 @@ def _get_text(item: JsonObject, name: str) -> str | None:
 
 def _get_time(item: JsonObject) -> str | None:
     try:
-        written = as_time(item.get("timestamp"))
-        return None if written is None else to_valid_text(written)
+        value = as_time(item.get("timestamp"))
+        return None if value is None else to_valid_text(value)
     except UnreadableError as error:
         raise UnreadableError(f"timestamp: {error}") from error
 
@@ -184,7 +184,7 @@ def _get_objects(item: JsonObject, name: str) -> list[JsonObject]:
 
 
 def _get_fields(item: JsonObject) -> dict[Any, Any]:
-    """The extra fields of an event by name; of two of a name the first."""
+    """The extra fields of an event by name; if a name is repeated, the first."""
     fields = reversed(_get_objects(item, "fields"))
     return {str(each.get("name")): each.get("value") for each in fields}
 

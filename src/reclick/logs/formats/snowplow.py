@@ -1,6 +1,6 @@
-"""Snowplow's ecommerce events, as Parquet.
+"""Read Snowplow's ecommerce events, as Parquet.
 
-The table of events with its entities, or flat with one row per event and product.
+The files are the table of events with its entities, or flat, with one row per event and product.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCREEN = "contexts_com_snowplowanalytics_mobile_screen_"
 
 
 def _flatten(columns: Arrays, where: str) -> Arrays:
-    """The action and the page view, under the names of Snowplow's own models."""
+    """The action and the page view, under the names of Snowplow's data models."""
     flat: Arrays = {}
     if (name := find_column(columns, ACTION)) is not None:
         action = split_record_fields(_first_records(columns[name], name, where))
@@ -50,10 +50,10 @@ def _flatten(columns: Arrays, where: str) -> Arrays:
 
 
 def _first_records(values: pa.Array, name: str, where: str) -> pa.Array:
-    """The records of a column; of lists of records, the first of each."""
+    """The records of a column; for lists of records, the first of each list."""
     if is_list(values.type):
-        filled = pc.greater(pc.list_value_length(values), 0)
-        values = pc.list_element(pc.if_else(filled, values, pa.scalar([None], values.type)), 0)
+        not_empty = pc.greater(pc.list_value_length(values), 0)
+        values = pc.list_element(pc.if_else(not_empty, values, pa.scalar([None], values.type)), 0)
     if not pa.types.is_struct(values.type):
         raise LogError(
             f"{name} in {where}: expected records, got {values.type}. "

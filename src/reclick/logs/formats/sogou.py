@@ -1,6 +1,6 @@
-"""The sample text of the PSCM click model, from the log of Sogou: one line per page.
+"""Read the sample of the PSCM click model, from the log of Sogou: one line per page.
 
-A line has the time of each click. Two more files may hold the names of its ids.
+A line has the time of each click. Two further files may have the names of ids.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NamesById = dict[str, str]
 
 def _recognises(files: list[LogFile]) -> bool:
     pages = _page_files(files)
-    # SogouQ too, since the reader says why it cannot be read.
+    # SogouQ too, since the reader reports why it cannot be read.
     return all_match(pages, PAGE_LINE) or all_match(pages, SOGOUQ_LINE)
 
 
@@ -51,7 +51,7 @@ def _page_files(files: list[LogFile]) -> list[LogFile]:
 
 
 def _base_name(file: LogFile) -> str:
-    """The name of a file up to its first dot, which says what it holds."""
+    """The name of a file up to its first dot, which identifies its content."""
     return file.name.partition(".")[0]
 
 
@@ -81,7 +81,7 @@ def _check_pages(pages: list[LogFile], files: list[LogFile]) -> None:
 
 
 def _read_names(files: list[LogFile], base_name: str, report: ReadReport) -> NamesById:
-    """The names of the ids of queries or results; none without the file that holds them."""
+    """The names of the ids of queries or results; empty if there is no file of names."""
     names: NamesById = {}
     num_fields = FIELDS_AFTER_NAME[base_name]
     for file in files:
@@ -127,10 +127,14 @@ def _parse_page(fields: list[str], queries: NamesById) -> SessionRecord | str:
         seconds = [float(time) for time in times]
     except ValueError:
         return NOT_READABLE
-    clicked = [time if time > 0 else None for time in seconds]  # -1 where there is no click
-    if any((flag == "1") != (time is not None) for flag, time in zip(flags, clicked, strict=True)):
+    click_times = [time if time > 0 else None for time in seconds]  # -1 where there is no click
+    if any(
+        (flag == "1") != (time is not None) for flag, time in zip(flags, click_times, strict=True)
+    ):
         return CLICKS_AND_TIMES_DISAGREE
-    order = sorted((time, position) for position, time in enumerate(clicked, 1) if time is not None)
+    order = sorted(
+        (time, position) for position, time in enumerate(click_times, 1) if time is not None
+    )
     return SessionRecord(query, ads, [position for _, position in order])
 
 

@@ -1,4 +1,4 @@
-"""The XML of TianGong-ST, sessions of the search engine Sogou: queries, ten results and clicks."""
+"""Read the XML of TianGong-ST, sessions of the search engine Sogou."""
 
 from __future__ import annotations
 

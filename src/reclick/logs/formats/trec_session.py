@@ -1,4 +1,4 @@
-"""The XML of the TREC Session track: queries, results with titles and snippets, and clicks."""
+"""Read the XML of the TREC Session track: queries, results with titles and snippets, clicks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""User Behavior Insights, the logs of OpenSearch, Solr and Elasticsearch.
+"""Read User Behavior Insights, the logs of OpenSearch, Solr and Elasticsearch.
 
 Queries with their hits, and events, joined by query_id.
 """
@@ -50,7 +50,7 @@ from reclick.runtime.outputs import scratch_folder
 Bool = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
 
-HIT_NAMES = (  # three spellings, all in use
+HIT_NAMES = (  # three spellings are in use
     "query_response_hit_ids",
     "query_response_object_ids",
     "query_response_objects_ids",
@@ -86,20 +86,20 @@ UBI_FIELDS = (
 CLICK_ACTIONS = ("click", "click_through")
 IMPRESSION_ACTIONS = ("impression",)
 CONVERSION_ACTIONS = ("add_to_cart", "purchase")
-LONGEST_DWELL = 1800.0  # seconds; what a user does later is another visit
+LONGEST_DWELL = 1800.0  # seconds; later events belong to another visit
 # Searches and clicks of a user; only clicks have a page.
 USER_EVENT_SCHEMA = pa.schema(
     [("key", pa.string()), ("time", TIME), ("page_key", pa.string())]
     + [(name, kind) for name, kind in CLICK_COLUMNS if name in ("ad", "position")]
     + ORIGIN_COLUMNS
 )
-MAX_NAMED_ACTIONS = 30  # that notes name; a log may have any number of them
+MAX_NAMED_ACTIONS = 30  # limit of the actions named in notes
 OTHER_ACTION_NOTE = "event of another action, neither a click nor an impression"
 EXPECTED_VALUES = {
     "position": "position: expected a whole number",
     "time": "timestamp: expected a time",
 }
-NO_PAGE_NOTES = {  # what a page shows → the note on a query that has none of it
+NO_PAGE_NOTES = {  # what a page shows → the note on a query without any
     "hits": "query without results, skipped",
     "impressions": "query without impressions, skipped",
 }
@@ -123,7 +123,7 @@ def _is_ubi(names: set[str]) -> bool:
 
 
 def _has_queries(file: LogFile) -> bool:
-    """Whether a file has queries: these are read first, so that fewer impressions are kept."""
+    """Whether a file has queries: such files are read first, to keep fewer impressions."""
     return any(not names.isdisjoint(HIT_NAMES) for names in _column_names(file))
 
 
@@ -153,7 +153,7 @@ def _configure(options: EventOptions) -> Reader:
             report,
             add_rows,
             first_position=None,
-            allowed={NO_ADS: NO_PAGE_NOTES[options.pages]},
+            notes_by_reason={NO_ADS: NO_PAGE_NOTES[options.pages]},
             conversions_are_events=True,
         )
 
@@ -172,7 +172,7 @@ def _add_clicks_with_dwell_times(users: PartitionedQuery, join: PageJoin) -> Non
 
 @dataclass(frozen=True)
 class _UbiBatch:
-    """Some records of a file: queries and events, which have different fields."""
+    """A batch of records of a file: queries and events, which have different fields."""
 
     records: pa.RecordBatch
     file: int
@@ -181,10 +181,10 @@ class _UbiBatch:
     options: EventOptions
 
     def add_to(self, join: PageJoin, users: PartitionedQuery) -> None:
-        """Add what a session can hold, clicks of known users to these; report the rest."""
-        coded = self.records["action"].dictionary_encode()
-        action = coded.indices.fill_null(-1).to_numpy()
-        actions = [name.strip().lower() for name in coded.dictionary.to_pylist()]
+        """Add pages, impressions and clicks (of known users, to `users`), and report the rest."""
+        dictionary_array = self.records["action"].dictionary_encode()
+        action = dictionary_array.indices.fill_null(-1).to_numpy()
+        actions = [name.strip().lower() for name in dictionary_array.dictionary.to_pylist()]
         is_event, has_key = action >= 0, self.has("key")
         is_query = (self.has("query") | self.has("ads")) & ~is_event
         is_instruction = _to_mask(self.records["instruction"])
@@ -198,31 +198,31 @@ class _UbiBatch:
         self.add_rows(join, "clicks", clicks & ~has_moment)
         self.add_user_events(users, (pages | clicks) & has_moment, clicks)
 
-    def add_pages(self, join: PageJoin, chosen: Bool) -> None:
-        """Add queries; where a page shows impressions, without their hits."""
+    def add_pages(self, join: PageJoin, selection: Bool) -> None:
+        """Add queries; if pages show impressions, without their hits."""
         if self.options.pages == "hits":
-            self.add_rows(join, "pages", chosen)
+            self.add_rows(join, "pages", selection)
             return
         index = self.records.schema.get_field_index("ads")
         no_hits = pa.nulls(self.records.num_rows, self.records.schema.field(index).type)
         records = self.records.set_column(index, "ads", no_hits)
-        replace(self, records=records).add_rows(join, "pages", chosen)
+        replace(self, records=records).add_rows(join, "pages", selection)
 
-    def add_user_events(self, users: PartitionedQuery, chosen: Bool, clicks: Bool) -> None:
+    def add_user_events(self, users: PartitionedQuery, selection: Bool, is_click: Bool) -> None:
         """Add searches and clicks to those of their users."""
-        if not chosen.any():
+        if not selection.any():
             return
         records = self.records
-        page_key = pc.if_else(pa.array(clicks), records["key"], None)
+        page_key = pc.if_else(pa.array(is_click), records["key"], None)
         columns = {name: records[name] for name in ("time", "ad", "position", "number")}
         table = pa.table({"key": records["user"], "page_key": page_key, **columns})
         file = pa.array(np.full(records.num_rows, self.file, np.int32))
-        users.add(table.append_column("file", file).filter(pa.array(chosen)))
+        users.add(table.append_column("file", file).filter(pa.array(selection)))
 
     def add_events(self, join: PageJoin, action: Codes, actions: list[str]) -> Bool:
-        """Add impressions of single objects and conversions, and return which records are clicks.
+        """Add impressions of single objects and conversions; returns a mask of the clicks.
 
-        The rest is counted by name.
+        Other events are counted by name.
         """
         names = tuple(name.strip().lower() for name in self.options.click) or CLICK_ACTIONS
         is_click = _is_one_of(names, action, actions)
@@ -235,8 +235,8 @@ class _UbiBatch:
         of_object = is_impression & self.has("ad")
         self.add_note("click on no object, skipped", is_click & ~on_object)
         self.add_note("impression of no object, skipped", is_impression & ~of_object)
-        untimed = on_object & ~self.has("time")
-        self.add_note("click without a time, put after the others of its page", untimed)
+        has_no_time = on_object & ~self.has("time")
+        self.add_note("click without a time, put after the others of its page", has_no_time)
         self.add_rows(join, "shown", of_object)
         self.add_conversions(join, is_conversion)
         self.add_titles(action >= 0)
@@ -244,16 +244,18 @@ class _UbiBatch:
             self.add_other_action(actions[code], int(count))
         return on_object
 
-    def add_conversions(self, join: PageJoin, chosen: Bool) -> None:
+    def add_conversions(self, join: PageJoin, selection: Bool) -> None:
         """Add conversions, which follow a click on their object."""
-        known = chosen & (self.has("ad") | self.has("position")) & self.has("time")
-        self.add_note("conversion of no object or without a time, skipped", chosen & ~known)
-        self.add_rows(join, "conversions", known)
+        is_complete = selection & (self.has("ad") | self.has("position")) & self.has("time")
+        self.add_note(
+            "conversion of no object or without a time, skipped", selection & ~is_complete
+        )
+        self.add_rows(join, "conversions", is_complete)
 
     def add_other_action(self, action: str, count: int) -> None:
-        """Count events of another action, by its name unless there are too many names.
+        """Count events of another action, by name unless there are too many names.
 
-        Conversions count as such too: they may be the clicks of a log that has no others.
+        Conversions are counted too, since they may be the only clicks of a log.
         """
         actions = self.report.other_actions
         is_named = action in actions or len(actions) < MAX_NAMED_ACTIONS
@@ -261,26 +263,26 @@ class _UbiBatch:
             actions[action] += count
         if action in CONVERSION_ACTIONS:
             return
-        named = f"{abbreviate(action)} event, neither a click nor an impression"
-        self.report.add_note(named if is_named else OTHER_ACTION_NOTE, count)
+        note = f"{abbreviate(action)} event, neither a click nor an impression"
+        self.report.add_note(note if is_named else OTHER_ACTION_NOTE, count)
 
     def has(self, name: str) -> Bool:
-        """Which records have a value of this name."""
+        """Whether each record has a value of this field."""
         return _to_mask(self.records[name].is_valid())
 
-    def add_note(self, note: str, chosen: Bool) -> None:
+    def add_note(self, note: str, selection: Bool) -> None:
         """Count records as a note."""
-        self.report.add_note(note, int(chosen.sum()))
+        self.report.add_note(note, int(selection.sum()))
 
-    def check_values(self, chosen: Bool, *names: str) -> Bool:
-        """Which of these records have readable positions and times; the others are bad."""
+    def check_values(self, selection: Bool, *names: str) -> Bool:
+        """The records of the selection whose fields are readable; the others are bad."""
         for name in names:
             unparsed = self.records[unparsed_column(name)]
             if unparsed.null_count < len(unparsed):
-                bad = chosen & _to_mask(unparsed.is_valid())
+                bad = selection & _to_mask(unparsed.is_valid())
                 self.add_bad_rows(NOT_READABLE, bad, partial(_describe_value, name, unparsed))
-                chosen = chosen & ~bad
-        return chosen
+                selection = selection & ~bad
+        return selection
 
     def add_bad_rows(
         self, reason: str, bad: Bool, describe: Callable[[int], str] | None = None
@@ -295,32 +297,34 @@ class _UbiBatch:
         self.report.add_bad_rows(reason, len(rows), examples)
 
     def describe(self, row: int) -> str:
-        """What a record holds, in a few words."""
+        """Describe a record in a few words."""
         names = ("action", "key", "query", "ads", "ad")
         values = {name: self.records[name][row].as_py() for name in names}
-        listed = (f"{name} {abbreviate(value)}" for name, value in values.items() if value)
-        return ", ".join(listed) or "none of the fields known"
+        parts = (f"{name} {abbreviate(value)}" for name, value in values.items() if value)
+        return ", ".join(parts) or "none of the fields known"
 
-    def add_rows(self, join: PageJoin, kind: str, chosen: Bool) -> None:
+    def add_rows(self, join: PageJoin, kind: str, selection: Bool) -> None:
         """Add records to the join."""
-        if chosen.any():
-            known = self.records.schema.names
-            names = [name for name in INPUT_SCHEMAS[kind].names if name in known]
+        if selection.any():
+            available = self.records.schema.names
+            names = [name for name in INPUT_SCHEMAS[kind].names if name in available]
             records = self.records.select(names)
-            records = records if chosen.all() else records.filter(pa.array(chosen))
+            records = records if selection.all() else records.filter(pa.array(selection))
             file = pa.array(np.full(records.num_rows, self.file, np.int32))
             join.add(kind, pa.Table.from_batches([records]).append_column("file", file))
 
-    def add_titles(self, chosen: Bool) -> None:
-        """Remember the titles of the objects of events."""
-        titled = pa.array(chosen & self.has("title") & self.has("ad"))
-        ads, titles = (self.records[name].filter(titled).to_pylist() for name in ("ad", "title"))
+    def add_titles(self, selection: Bool) -> None:
+        """Add the titles of the objects of events."""
+        has_title = pa.array(selection & self.has("title") & self.has("ad"))
+        ads, titles = (self.records[name].filter(has_title).to_pylist() for name in ("ad", "title"))
         for ad, title in dict(zip(reversed(ads), reversed(titles), strict=True)).items():
             self.report.add_ad_text(ad, title)
 
 
-def _is_one_of(wanted: Collection[str], action: Codes, actions: list[str]) -> Bool:
-    return np.isin(action, [code for code, name in enumerate(actions) if name in wanted])
+def _is_one_of(names: Collection[str], action: Codes, actions: list[str]) -> Bool:
+    return np.isin(
+        action, [code for code, action_name in enumerate(actions) if action_name in names]
+    )
 
 
 def _describe_value(name: str, unparsed: pa.Array, row: int) -> str:

@@ -1,4 +1,4 @@
-"""The Yandex Personalized Web Search Challenge: one line per session, query and click."""
+"""Read the Yandex Personalized Web Search Challenge: one line per session, query and click."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterato
 
 
 def _build_pages(lines: list[Line], report: ReadReport) -> list[Page]:
-    """The pages of one session, in the order shown."""
+    """Build the pages of one session, in order."""
     pages: ShownPages = {}
     user = ""
     for line in lines:
@@ -96,7 +96,7 @@ def _add_page(fields: list[str], pages: ShownPages, report: ReadReport) -> str:
 
 
 def _split_urls(results: str) -> str:
-    """The URLIDs of pairs of URLID and DomainID, each with tabs around it; empty if any is none."""
+    """The URLIDs of (URLID, DomainID) pairs, with tabs around each; empty if a pair is invalid."""
     parts = results.replace("\t", ",").split(",")
     urls = "\t".join(["", *parts[::2], ""])
     return urls if len(parts) == 2 * results.count(",") and "\t\t" not in urls else ""

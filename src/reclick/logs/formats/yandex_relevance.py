@@ -1,4 +1,4 @@
-"""The log of the Yandex Relevance Prediction Challenge: one line per query and click."""
+"""Read the Yandex Relevance Prediction Challenge: one line per query and click."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterato
 
 
 def _build_pages(lines: list[Line], report: ReadReport) -> list[Page]:
-    """The pages of one session, in the order shown."""
+    """Build the pages of one session, in order."""
     pages: list[ShownPage] = []
     for line in lines:
         fields = line[3]

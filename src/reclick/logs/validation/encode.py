@@ -1,4 +1,4 @@
-"""Turn Arrow columns of any accepted type into NumPy arrays: dictionary codes and ragged lists."""
+"""Convert Arrow columns of any accepted type to NumPy arrays: dictionary codes and ragged lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reclick.logs.files.source import RawBatch
 NULL_POSITION = np.int32(-(2**31))  # a null inside a click list; no position is this small
 MAX_TEXT_BYTES = 65_536  # of a query or an ad id
 
-VALID, EMPTY, TOO_LONG, NOT_TEXT = 0, 1, 2, 3  # faults of a text
+VALID, EMPTY, TOO_LONG, NOT_TEXT = 0, 1, 2, 3  # the faults that a text may have
 Byte = npt.NDArray[np.uint8]
 
 
@@ -27,7 +27,7 @@ Byte = npt.NDArray[np.uint8]
 class EncodedText:
     """Texts as codes into their distinct values; -1 is null.
 
-    A value with a fault is replaced by empty text: no good row uses it.
+    A value with a fault is replaced by empty text; rows with it are bad.
     """
 
     values: pa.StringArray
@@ -36,7 +36,7 @@ class EncodedText:
 
     @property
     def all_valid(self) -> bool:
-        """Whether nothing is null and no value has a fault, as in nearly every batch."""
+        """Whether there is no null and no fault, as in most batches."""
         return not self.faults.any() and bool(self.codes.min(initial=0) >= 0)
 
     def row_faults(self) -> Byte:
@@ -63,8 +63,8 @@ class BatchArrays:
     page: Int64  # [row + 1] where each page starts in ad
     click: Int32  # [click] positions from 1, or NULL_POSITION
     clicks: Int64  # [row + 1] where the clicks of each row start in click
-    weight: Float64  # [row], empty when sessions have none
-    dwell_seconds: EncodedNumbers | None = None  # of clicks; None when the log has no column
+    weight: Float64  # [row], empty if the log has no weights
+    dwell_seconds: EncodedNumbers | None = None  # of clicks; None if the log has no such column
     conversions: EncodedNumbers | None = None
 
 
@@ -84,12 +84,12 @@ def encode_batch(raw: RawBatch, previous: BatchArrays | None = None) -> BatchArr
         _check_codes(text, name, raw.where)
     arrays = BatchArrays(query, ad, page, encode_positions(click), clicks, weight, **outcomes)
     for array in (query.codes, ad.codes, page, arrays.click, clicks, weight):
-        array.flags.writeable = False  # as arrays over Arrow's memory are: kernels compile once
+        array.flags.writeable = False  # like arrays over Arrow's memory: kernels compile once
     return arrays
 
 
 def _check_codes(text: EncodedText, name: str, where: str) -> None:
-    """Refuse codes outside their dictionary: Arrow does not check those of a file."""
+    """Raise if a code is outside its dictionary: Arrow does not check the codes of a file."""
     codes = text.codes
     if len(codes) and (codes.max() >= len(text.values) or codes.min() < -1):
         raise LogError(
@@ -101,23 +101,23 @@ def _check_codes(text: EncodedText, name: str, where: str) -> None:
 def encode_text(column: pa.Array, previous: EncodedText | None = None) -> EncodedText:
     """Return the codes and the distinct values of texts or whole-number ids.
 
-    Values equal to the previous ones are not checked again.
+    If the values equal the previous ones, they are not checked again.
     """
     if kind_of.is_null(column.type):
         no_codes = np.full(len(column), -1, np.int32)
         return EncodedText(pa.array([], pa.string()), no_codes, np.zeros(0, np.uint8))
-    coded = column if kind_of.is_dictionary(column.type) else column.dictionary_encode()
-    indices = coded.indices if coded.indices.type == pa.int32() else coded.indices.cast(pa.int32())
+    array = column if kind_of.is_dictionary(column.type) else column.dictionary_encode()
+    indices = array.indices if array.indices.type == pa.int32() else array.indices.cast(pa.int32())
     if indices.null_count:
         indices = indices.fill_null(-1)
     # All batches of a Parquet row group have the same dictionary.
     if (
         previous is not None
         and not previous.faults.any()
-        and coded.dictionary.equals(previous.values)
+        and array.dictionary.equals(previous.values)
     ):
         return EncodedText(previous.values, _to_numpy(indices), previous.faults)
-    values, faults = _check_values(coded.dictionary)
+    values, faults = _check_values(array.dictionary)
     return EncodedText(values, _to_numpy(indices), faults)
 
 
@@ -133,9 +133,9 @@ def encode_lists(column: pa.Array) -> tuple[pa.Array, Int64]:
     has_offsets = kind_of.is_list(column.type) or kind_of.is_large_list(column.type)
     if has_offsets and not column.null_count:
         starts = column.offsets.to_numpy().astype(np.int64)
-        starts -= starts[0]  # in place: fresh memory costs more than it takes to fill it
+        starts -= starts[0]  # in place: allocating memory takes longer than filling it
         return column.flatten(), starts
-    # No cast: Arrow's from a sliced list_view is wrong. flatten() leaves out what is under nulls.
+    # No cast: Arrow casts a sliced list_view wrongly. flatten() omits the values of null lists.
     lengths = pc.list_value_length(column).fill_null(0)
     starts = np.zeros(len(column) + 1, np.int64)
     np.cumsum(np.asarray(lengths, np.int64), out=starts[1:])
@@ -143,7 +143,7 @@ def encode_lists(column: pa.Array) -> tuple[pa.Array, Int64]:
 
 
 def encode_positions(values: pa.Array) -> Int32:
-    """Return positions as 32-bit integers: null is NULL_POSITION, larger ones are clipped."""
+    """Return positions as clipped 32-bit integers; null is NULL_POSITION."""
     if kind_of.is_null(values.type):
         return np.full(len(values), NULL_POSITION, np.int32)
     nulls = np.asarray(values.is_null()) if values.null_count else None
@@ -192,7 +192,7 @@ def _check_values(dictionary: pa.Array) -> tuple[pa.StringArray, Byte]:
 
 
 def _find_invalid_utf8(values: pa.StringArray) -> list[int]:
-    """Return which values are not UTF-8; Parquet files and Arrow buffers may hold any bytes."""
+    """Return the indices of values that are not UTF-8, which Parquet and Arrow do not check."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:

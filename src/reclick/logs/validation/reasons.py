@@ -1,4 +1,4 @@
-"""Why a row is bad: every reason, once. Rows are counted by these texts, and users read them."""
+"""The reasons why a row is bad. Rows are counted by these texts, which users read."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ ROW_REASONS = (
 
 
 class BatchTotals(NamedTuple):
-    """What is counted over the good rows of a batch."""
+    """Totals over the good rows of a batch."""
 
     sessions: int
     impressions: int
@@ -79,7 +79,7 @@ class BatchTotals(NamedTuple):
     longest_page: int
     repeated_ad_sessions: int
     repeated_click_sessions: int
-    repeated_clicks: int  # that were dropped
+    repeated_clicks: int  # the clicks that were dropped for it
     known_outcomes: int  # clicks with a known dwell time or a known number of conversions
     converted_clicks: int
 

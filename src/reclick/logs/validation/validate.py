@@ -35,16 +35,16 @@ from reclick.logs.validation.encode import (
 from reclick.logs.validation.reasons import ROW_REASONS, BatchTotals
 from reclick.runtime.jit import kernel
 
-MAX_WEIGHT = 2.0**53  # larger whole numbers do not add exactly; a time taken for a weight is larger
+MAX_WEIGHT = 2.0**53  # larger whole numbers do not add exactly; a time read as a weight is larger
 CODES = {reason: code for code, reason in enumerate(ROW_REASONS)}
 NULL_CLICK_CODE = CODES[reasons.NULL_CLICK]
 CLICK_OUTSIDE_CODE = CODES[reasons.CLICK_OUTSIDE]
 # By the fault of a query: VALID, EMPTY, TOO_LONG, NOT_TEXT
 QUERY_REASONS = ("", reasons.NO_QUERY, reasons.QUERY_TOO_LONG, reasons.NOT_READABLE)
 QUERY_CODES = np.array([CODES[reason] for reason in QUERY_REASONS], np.uint8)
-SHORT_PAGE = 16  # up to here, comparing every pair of ads is faster than remembering them
+SHORT_PAGE = 16  # up to this length, comparing all pairs of ads is faster than a table of ads
 
-# What the kernel counts over good rows
+# Indices of what the kernel counts over good rows
 CLICKS, CLICKED_SESSIONS, MULTI_CLICK_SESSIONS, REVERSE_SESSIONS = 0, 1, 2, 3
 REPEATED_CLICK_SESSIONS, REPEATED_CLICKS = 4, 5
 NUM_COUNTS = 6
@@ -61,7 +61,7 @@ class ValidatedBatch:
     arrays: BatchArrays  # of all rows, to describe the bad ones
 
     def describe(self, raw: RawBatch, row: int) -> str:
-        """Say in a few words what a bad row holds."""
+        """Describe in a few words what a bad row holds."""
         return DESCRIPTIONS[ROW_REASONS[self.reason[row]]](self.arrays, raw, row)
 
 
@@ -74,8 +74,8 @@ def validate(
 ) -> ValidatedBatch:
     """Validate every row of a batch. Nothing is copied when all rows are good.
 
-    `previous` are the arrays of the batch before, whose texts need no second check. A shorter dwell
-    time than `quick_return_seconds` is a quick return.
+    `previous` are the arrays of the previous batch, whose texts are not checked again. A dwell time
+    below `quick_return_seconds` is a quick return.
     """
     arrays = encode_batch(raw, previous)
     reason = _check_columns(arrays, max_ads)
@@ -99,7 +99,7 @@ def validate(
 
 
 def _check_columns(arrays: BatchArrays, max_ads: int) -> Byte:
-    """The reason of each row, by everything but its clicks. The first rule it breaks decides."""
+    """The reason of each row, except for clicks. The first rule that it breaks decides."""
     lengths = np.diff(arrays.page)
     reason = np.zeros(len(lengths), np.uint8)
     if not arrays.query.all_valid:
@@ -121,7 +121,7 @@ def _check_columns(arrays: BatchArrays, max_ads: int) -> Byte:
 def _check_numbers(
     arrays: BatchArrays, numbers: EncodedNumbers, reason: Byte, disagree: str, bad_number: str
 ) -> None:
-    """Mark rows with fewer or more numbers than clicks, or with one that is not 0 or more."""
+    """Mark rows with fewer or more numbers than clicks, or with a number that is not 0 or more."""
     differs = np.diff(numbers.starts) != np.diff(arrays.clicks)
     _mark(reason, differs & ~numbers.null_list, disagree)
     bad = np.zeros(len(reason), np.bool_)
@@ -180,20 +180,20 @@ def check_clicks(
                 reverse |= position < previous
                 previous = position
         if reason[row] == 0:
-            repeated = clicks[row + 1] - clicks[row] - distinct
+            num_repeated = clicks[row + 1] - clicks[row] - distinct
             counts[CLICKS] += distinct
             counts[CLICKED_SESSIONS] += distinct > 0
             counts[MULTI_CLICK_SESSIONS] += distinct > 1
             counts[REVERSE_SESSIONS] += reverse
-            counts[REPEATED_CLICK_SESSIONS] += repeated > 0
-            counts[REPEATED_CLICKS] += repeated
+            counts[REPEATED_CLICK_SESSIONS] += num_repeated > 0
+            counts[REPEATED_CLICKS] += num_repeated
 
 
 # ---- totals
 
 
 def _count_totals(arrays: BatchArrays, lengths: Int64, good: Bool, counts: Int64) -> BatchTotals:
-    repeated_ad = find_repeated_ads(arrays.ad.codes, len(arrays.ad.faults), arrays.page)
+    has_repeated_ad = find_repeated_ads(arrays.ad.codes, len(arrays.ad.faults), arrays.page)
     return BatchTotals(
         sessions=int(np.count_nonzero(good)),
         impressions=int(lengths[good].sum()),
@@ -202,7 +202,7 @@ def _count_totals(arrays: BatchArrays, lengths: Int64, good: Bool, counts: Int64
         multi_click_sessions=int(counts[MULTI_CLICK_SESSIONS]),
         reverse_sessions=int(counts[REVERSE_SESSIONS]),
         longest_page=int(lengths[good].max(initial=0)),
-        repeated_ad_sessions=int(np.count_nonzero(repeated_ad & good)),
+        repeated_ad_sessions=int(np.count_nonzero(has_repeated_ad & good)),
         repeated_click_sessions=int(counts[REPEATED_CLICK_SESSIONS]),
         repeated_clicks=int(counts[REPEATED_CLICKS]),
         known_outcomes=0,
@@ -213,33 +213,33 @@ def _count_totals(arrays: BatchArrays, lengths: Int64, good: Bool, counts: Int64
 def _add_outcome_totals(totals: BatchTotals, outcomes: ClickOutcomes | None) -> BatchTotals:
     if outcomes is None:
         return totals
-    known = int(np.count_nonzero(outcomes.outcome))
-    converted = int(np.count_nonzero(outcomes.outcome == CONVERSION))
-    return totals._replace(known_outcomes=known, converted_clicks=converted)
+    num_known = int(np.count_nonzero(outcomes.outcome))
+    num_converted = int(np.count_nonzero(outcomes.outcome == CONVERSION))
+    return totals._replace(known_outcomes=num_known, converted_clicks=num_converted)
 
 
 def find_repeated_ads(ad: Int32, num_ads: int, page: Int64) -> Bool:
     """Return for each page whether it shows an ad twice."""
-    repeated = np.zeros(len(page) - 1, np.bool_)
+    has_repeated = np.zeros(len(page) - 1, np.bool_)
     longest = int(np.diff(page).max(initial=0))
     if longest > SHORT_PAGE:
-        mark_repeated_ads(ad, page, np.zeros(num_ads, np.int32), repeated)
-        return repeated
-    for distance in range(1, longest):  # as if all pages were one, which is quick
+        mark_repeated_ads(ad, page, np.zeros(num_ads, np.int32), has_repeated)
+        return has_repeated
+    for distance in range(1, longest):  # over all pages at once, which is fast
         equal = np.flatnonzero(ad[distance:] == ad[:-distance])
         if len(equal):
             row = np.searchsorted(page, equal, side="right") - 1
-            repeated[row[(equal + distance < page[row + 1]) & (ad[equal] >= 0)]] = True
-    return repeated
+            has_repeated[row[(equal + distance < page[row + 1]) & (ad[equal] >= 0)]] = True
+    return has_repeated
 
 
 @kernel
-def mark_repeated_ads(ad: Int32, page: Int64, last_shown: Int32, repeated: Bool) -> None:
+def mark_repeated_ads(ad: Int32, page: Int64, last_shown: Int32, has_repeated: Bool) -> None:
     """Mark pages of any length that show an ad twice; `last_shown` [ad] is a row, from 1."""
-    for row in range(len(repeated)):
+    for row in range(len(has_repeated)):
         for i in range(page[row], page[row + 1]):
             if ad[i] >= 0:
-                repeated[row] |= last_shown[ad[i]] == row + 1
+                has_repeated[row] |= last_shown[ad[i]] == row + 1
                 last_shown[ad[i]] = row + 1
 
 
@@ -288,21 +288,21 @@ def _merge_repeated(
 
     The dwell time is the longest, conversions add up.
     """
-    clicked = np.repeat(good, np.diff(arrays.clicks))
-    again = np.flatnonzero(clicked & ~is_first)
-    if not len(again):
+    is_good = np.repeat(good, np.diff(arrays.clicks))
+    repeated_clicks = np.flatnonzero(is_good & ~is_first)
+    if not len(repeated_clicks):
         return dwell, conversions
     place = (run_of_elements(arrays.clicks) << 32) | arrays.click
-    first = np.flatnonzero(clicked & is_first)
+    first = np.flatnonzero(is_good & is_first)
     first = first[np.argsort(place[first])]
-    target = first[np.searchsorted(place[first], place[again])]
+    target = first[np.searchsorted(place[first], place[repeated_clicks])]
     if dwell is not None:
-        np.fmax.at(dwell, target, dwell[again])
+        np.fmax.at(dwell, target, dwell[repeated_clicks])
     if conversions is not None:
-        known = ~np.isnan(conversions[again])
-        to, more = target[known], conversions[again[known]]
-        conversions[to] = np.nan_to_num(conversions[to])
-        np.add.at(conversions, to, more)
+        is_known = ~np.isnan(conversions[repeated_clicks])
+        known_target, values = target[is_known], conversions[repeated_clicks[is_known]]
+        conversions[known_target] = np.nan_to_num(conversions[known_target])
+        np.add.at(conversions, known_target, values)
     return dwell, conversions
 
 
@@ -336,8 +336,8 @@ def _good_sessions(
     ad, page = arrays.ad.codes, arrays.page
     if len(rows) < len(good):
         ad, page = take_runs(ad, page, rows)
-    kept = is_first & np.repeat(good, np.diff(arrays.clicks))
-    num_kept = np.concatenate([[0], np.cumsum(kept)])[arrays.clicks]
+    is_kept = is_first & np.repeat(good, np.diff(arrays.clicks))
+    num_kept = np.concatenate([[0], np.cumsum(is_kept)])[arrays.clicks]
     time = raw.columns.get("timestamp")
     return SessionBatch(
         queries=arrays.query.values,
@@ -345,10 +345,10 @@ def _good_sessions(
         query=arrays.query.codes[rows],
         ad=ad,
         page=page,
-        click=arrays.click[kept],
+        click=arrays.click[is_kept],
         clicks=starts_from_sizes(np.diff(num_kept)[rows]),
         weight=arrays.weight[rows] if len(arrays.weight) else None,
-        outcomes=None if outcomes is None else outcomes.select(kept),
+        outcomes=None if outcomes is None else outcomes.select(is_kept),
         time=None if time is None else time.filter(pa.array(good)),
         rows=None if raw.rows is None else raw.rows.filter(pa.array(good)),
     )
@@ -372,8 +372,8 @@ def _describe_long_page(arrays: BatchArrays, _: RawBatch, row: int) -> str:
 
 def _describe_null_ad(arrays: BatchArrays, _: RawBatch, row: int) -> str:
     codes = arrays.ad.codes[arrays.page[row] : arrays.page[row + 1]]
-    faulty = (code < 0 or arrays.ad.faults[code] != VALID for code in codes)
-    position = next(position for position, fault in enumerate(faulty, start=1) if fault)
+    has_fault = (code < 0 or arrays.ad.faults[code] != VALID for code in codes)
+    position = next(position for position, is_faulty in enumerate(has_fault, start=1) if is_faulty)
     return f"position {position} of {len(codes)}"
 
 
@@ -385,8 +385,8 @@ def _describe_null_click(arrays: BatchArrays, _: RawBatch, row: int) -> str:
 def _describe_click_outside(arrays: BatchArrays, _: RawBatch, row: int) -> str:
     length = int(arrays.page[row + 1] - arrays.page[row])
     click = arrays.click[arrays.clicks[row] : arrays.clicks[row + 1]]
-    wrong = click[(click < 1) | (click > length)][0]
-    return f"position {wrong} on a page of {length} {'ad' if length == 1 else 'ads'}"
+    outside = click[(click < 1) | (click > length)][0]
+    return f"position {outside} on a page of {length} {'ad' if length == 1 else 'ads'}"
 
 
 def _describe_weight(arrays: BatchArrays, raw: RawBatch, row: int) -> str:

@@ -1,4 +1,4 @@
-"""What every click model does, written once: each file is one part of `ClickModel`.
+"""The base class of all click models: each file is one part of `ClickModel`.
 
 `description`: settings and the training log; `storage`: folders; `answers`: probabilities and
 relevance; `click_model`: fits and updates. A model is a subclass of `ClickModel`, which adds its

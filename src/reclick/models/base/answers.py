@@ -1,4 +1,4 @@
-"""What a fitted model answers: probabilities of clicks, and the relevance of ads."""
+"""The answers of a fitted model: probabilities of clicks, and the relevance of ads."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from reclick.models.explanation import Explanation
 
 
-MOST_SEQUENCES = 1_000_000  # that are ranked
+MOST_SEQUENCES = 1_000_000  # the largest `top` of `rank_sequences`
 
 
 class AnsweringModel(DescribedModel):
-    """A model that answers from the distribution over the clicks of a page."""
+    """A model whose answers come from the distribution over the clicks of a page."""
 
     # pages
 
@@ -65,7 +65,7 @@ class AnsweringModel(DescribedModel):
         """
 
     def pages(self, pages: object, *, text: object = None) -> PageDistribution:
-        """The distribution over the clicks of some pages, all held in memory.
+        """Return the distribution over the clicks of some pages, which must fit in memory.
 
         Its parameters are named fields; see `reclick.clicks`.
         """
@@ -91,10 +91,10 @@ class AnsweringModel(DescribedModel):
         with_rows: bool = False,
         threads: int | None = None,
     ) -> Iterator[Answer]:
-        """An answer of your own for each chunk of the log, in order.
+        """Call a function of yours for each chunk of the log; yield the results in order.
 
-        `answer` gets the chunk's sessions and the distribution of its pages. Chunks are answered
-        in parallel.
+        `answer` gets the sessions of the chunk and the distribution of its pages. Chunks are
+        processed in parallel.
         """
         self.check_fitted()
         log = open_pages(pages, text, clicks_required=clicks)
@@ -110,26 +110,26 @@ class AnsweringModel(DescribedModel):
         text: TextIndex | None = None,
         threads: int | None = None,
     ) -> Iterator[Answer]:
-        """The same for sessions that were read already; `text` is from `_index_text`."""
+        """As `map_pages`, for sessions that were already read; `text` is from `_index_text`."""
         self.check_fitted()
-        known = self._index_text(None) if text is None else text
-        distribution = self._distribution(batch, known)
+        index = self._index_text(None) if text is None else text
+        distribution = self._distribution(batch, index)
         return map_chunks(batch, distribution, answer, threads)
 
     def _distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        """`_page_distribution`, with the component of random clicks where there is one."""
+        """Return `_page_distribution`, with the component of random clicks if the model has one."""
         pages = self._page_distribution(batch, text)
         return pages if self.noise_ is None else self.noise_.add_to(self._whole, batch, pages)
 
     def score_clicks(self, sessions: SessionBatch, pages: PageDistribution) -> Float64:
-        """Log-probability of the clicks of sessions: in their order if the model has one."""
+        """Log-probability of the clicks of sessions, in their order if the model has an order."""
         clicks = _clicks(sessions)
         return pages.log_prob(clicks) if self.ordered else pages.log_set_prob(clicks)
 
     def _index_text(self, ads: pa.Table | None) -> TextIndex | None:
-        """The model's text of ads, and that of a checked ads table for those new to it."""
+        """Index the text of the model's ads, and of the new ads in a checked ads table."""
         return self._pairs.text_with(ads)
 
     # probabilities
@@ -183,10 +183,10 @@ class AnsweringModel(DescribedModel):
     ) -> Float64:
         """Probability that each position is clicked next, given the clicks so far.
 
-        An array [session, position]; what is missing to 1 is the probability that the session
-        ends. The clicks so far are `clicks`, one list per page (of a single page the list itself),
-        or else the log's own. A model whose clicks go down the page takes them all as above the
-        next click.
+        An array [session, position]. One minus the sum over the positions is the probability that
+        the session ends. The clicks so far are `clicks`, one list per page (for a single page, the
+        list itself), or else the clicks in the log. A model whose clicks go down the page assumes
+        that all of them are above the next click.
         """
         return stack_padded(
             self.map_pages(
@@ -198,8 +198,8 @@ class AnsweringModel(DescribedModel):
     def noise_prob(self, sessions: object) -> Float64:
         """Probability that the clicks of each session are random [session].
 
-        For a model with the setting `noise`. With `noise="user"`, of each user from all her
-        sessions in the log, which has a column user.
+        For a model with the setting `noise`. With `noise="user"` the log must have a column user,
+        and the probability is that of the user, given all sessions of this user in the log.
         """
         self.check_fitted()
         if self.noise_ is None:
@@ -246,15 +246,15 @@ class AnsweringModel(DescribedModel):
         top, lengths = check_whole("top", top, 1), range(len(ads) + 1)
         if top > MOST_SEQUENCES:
             raise SettingError("top", top, f"a whole number from 1 to {MOST_SEQUENCES:,}")
-        whole = isinstance(length, int | np.integer) and not isinstance(length, bool)
-        if length is not None and not (whole and length in lengths):
+        is_whole = isinstance(length, int | np.integer) and not isinstance(length, bool)
+        if length is not None and not (is_whole and length in lengths):
             expected = f"0 to {len(ads)}, the number of ads on the page"
             raise SettingError("length", length, expected)
         best = self.pages((query, ads), text=text).top_sequences(length, top)
-        listed = zip(best.sequences[0], best.lengths[0], best.probabilities[0], strict=True)
+        rows = zip(best.sequences[0], best.lengths[0], best.probabilities[0], strict=True)
         return [
             RankedSequence(tuple(clicks[:count].tolist()), float(probability))
-            for clicks, count, probability in listed
+            for clicks, count, probability in rows
             if probability > 0
         ]
 
@@ -282,14 +282,15 @@ class AnsweringModel(DescribedModel):
     ) -> pa.Table:
         """Attractiveness θ, satisfaction ρ and relevance θρ of (query, ad) pairs, as a table.
 
-        Each comes with a credible interval that holds a share `level` of its posterior, equal
-        tails. That of the product is a Beta matched to its mean and variance, unless the model's
-        own docs differ. Impressions and clicks in the training log are the support behind them.
+        Each comes with an equal-tailed credible interval that contains a share `level` of its
+        posterior. The posterior of the product is a Beta with the same mean and variance, unless
+        the docs of the model say otherwise. Impressions and clicks in the training log are the
+        support behind these figures.
 
         `pairs` is a table with columns query and ad, or a single page as `(query, ads)`; by default
         all pairs of the training log. `query` selects the pairs of one query, the most relevant
-        first. `text` is the text of ads that the model does not know. A model without satisfaction
-        has nulls there, and its relevance is the attractiveness.
+        first. `text` is the text of ads that the model does not know. For a model without
+        satisfaction, the satisfaction is null and the relevance is the attractiveness.
 
         >>> from reclick.models import DCTR
         >>> log = {"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[2], [2]]}
@@ -305,17 +306,17 @@ class AnsweringModel(DescribedModel):
                 )
             table = self.relevance(self._pairs.pairs_of_query(query), text=text, level=level)
             return table.sort_by([("relevance", "descending"), ("ad", "ascending")])
-        asked, counts = self._pairs.lookup(pairs, text), self._pairs.counts
-        estimates = self._posteriors(asked).columns(level)
+        lookup, counts = self._pairs.lookup(pairs, text), self._pairs.counts
+        estimates = self._posteriors(lookup).columns(level)
         support = {
-            "impressions": self._pairs.take_or(counts.impressions, asked.row, 0.0),
-            "clicks": self._pairs.take_or(counts.clicks, asked.row, 0.0),
+            "impressions": self._pairs.take_or(counts.impressions, lookup.row, 0.0),
+            "clicks": self._pairs.take_or(counts.clicks, lookup.row, 0.0),
         }
-        return pa.table({"query": asked.queries, "ad": asked.ads, **estimates, **support})
+        return pa.table({"query": lookup.queries, "ad": lookup.ads, **estimates, **support})
 
     @check_arguments
     def explain(self, query: str, ad: str, *, text: object = None) -> Explanation:
-        """The evidence, the prior and the words behind the attractiveness of an ad for a query.
+        """Explain the attractiveness of an ad for a query by its evidence, its prior and its words.
 
         `text` is an ads table for an ad that the model does not know.
         """
@@ -331,8 +332,8 @@ class AnsweringModel(DescribedModel):
     ) -> RelevanceDraws:
         """Draw the attractiveness and the satisfaction of pairs from their posteriors.
 
-        The posteriors are those behind the intervals of `relevance`, Betas that are taken as
-        independent. `pairs` and `text` are as there.
+        The posteriors are the Betas behind the intervals of `relevance`, treated as independent.
+        `pairs` and `text` are as in `relevance`.
 
         >>> from reclick.models import DCTR
         >>> log = {"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[2], [2]]}
@@ -341,16 +342,16 @@ class AnsweringModel(DescribedModel):
         ((100, 2), True)
         """
         self.check_fitted()
-        asked = pa.table(dict(zip(("query", "ad"), as_pairs(pairs), strict=True)))
-        model = self._gather_queries(pc.unique(asked["query"]))
-        found = model._posteriors(model._pairs.lookup(asked, text))
+        table = pa.table(dict(zip(("query", "ad"), as_pairs(pairs), strict=True)))
+        model = self._gather_queries(pc.unique(table["query"]))
+        posteriors = model._posteriors(model._pairs.lookup(table, text))
         draws = check_whole("draws", draws, 1)
         generator = np.random.default_rng(rng)
-        satisfaction = found.satisfaction
+        satisfaction = posteriors.satisfaction
         return RelevanceDraws(
-            found.attractiveness.value,
-            found.attractiveness.mean,
-            found.attractiveness.sample(draws, generator),
+            posteriors.attractiveness.value,
+            posteriors.attractiveness.mean,
+            posteriors.attractiveness.sample(draws, generator),
             None if satisfaction is None else satisfaction.sample(draws, generator),
         )
 
@@ -362,65 +363,65 @@ class AnsweringModel(DescribedModel):
     def find_known(self, sessions: SessionBatch) -> tuple[Bool, Bool]:
         """Whether the query of each session, and the ad of each impression, is in the training log.
 
-        What is not known is answered from priors alone.
+        Answers about unknown queries and ads come from priors alone.
         """
         self.check_fitted()
         return self._gather_sessions(sessions)._pairs.find_known(sessions)
 
     def find_volumes(self, sessions: SessionBatch) -> Float64:
-        """How many sessions the training log has of the query of each session."""
+        """Number of sessions in the training log with the query of each session."""
         self.check_fitted()
         return self._gather_sessions(sessions)._pairs.find_volumes(sessions)
 
     def _gather_queries(self, queries: pa.Array) -> ClickModel:
-        """A model that has all that is known of these queries in memory: as a rule itself."""
+        """Return a model that has these queries in memory: by default this one."""
         return self._whole
 
     def _gather_sessions(self, sessions: SessionBatch) -> ClickModel:
-        """The same for the queries of some sessions."""
+        """Return a model that has the queries of these sessions in memory: by default this one."""
         return self._whole
 
     # posteriors
 
-    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
-        """The posteriors of some pairs: Betas with the fitted values as means.
+    def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
+        """Return the posteriors of some pairs: Betas with the fitted values as means.
 
-        Their strengths are the examinations and clicks behind the values, and the priors'
-        strengths.
+        Their strengths are the examinations and clicks behind the values, plus the strengths of
+        the priors.
         """
-        prior = self._prior_of(asked)
+        prior = self._prior_of(pairs)
         fitted, settings = vars(self), self.get_params()
         theta = np.where(
-            asked.row >= 0, self._pairs.take_or(fitted["theta_"], asked.row, 0.0), prior.mean
+            pairs.row >= 0, self._pairs.take_or(fitted["theta_"], pairs.row, 0.0), prior.mean
         )
-        examinations = self._pairs.take_or(fitted["exposure_"], asked.row, 0.0)
+        examinations = self._pairs.take_or(fitted["exposure_"], pairs.row, 0.0)
         attractiveness = Posterior(theta, theta, examinations + prior.strength)
         if "rho_" not in fitted:
             return PairPosteriors(attractiveness)
-        rho = self._pairs.take_or(fitted["rho_"], asked.row, fitted["satisfaction_"])
-        clicks = self._pairs.take_or(self._pairs.counts.clicks, asked.row, 0.0)
+        rho = self._pairs.take_or(fitted["rho_"], pairs.row, fitted["satisfaction_"])
+        clicks = self._pairs.take_or(self._pairs.counts.clicks, pairs.row, 0.0)
         satisfaction = Posterior(rho, rho, clicks + settings["satisfaction_strength"])
         return PairPosteriors(attractiveness, satisfaction)
 
-    def _prior_of(self, asked: PairLookup) -> BetaPrior:
-        """The prior of some pairs; of one that is not in the log, as an unseen pair [pair]."""
-        size, own = len(asked.row), self._pair_prior()
+    def _prior_of(self, pairs: PairLookup) -> BetaPrior:
+        """Return the prior of some pairs; those not in the log have the prior of unseen pairs."""
+        size, fitted = len(pairs.row), self._pair_prior()
         unseen = BetaPrior.constant(self.prior_mean_, self._overall_strength, size)
         if self._pairs.ad_prior is not None:
-            unseen = self._pairs.unseen_prior(asked).to_beta(self._given_strength)
-        known = asked.row >= 0
-        for new, values in zip(unseen, own, strict=True):
-            new[known] = values[asked.row[known]]
+            unseen = self._pairs.unseen_prior(pairs).to_beta(self._strength_setting)
+        is_known = pairs.row >= 0
+        for new, values in zip(unseen, fitted, strict=True):
+            new[is_known] = values[pairs.row[is_known]]
         return unseen
 
     def _pair_prior(self) -> BetaPrior:
         """The prior of the attractiveness of each pair of the training log."""
         if self._pairs.ad_prior is not None:
-            return self._pairs.ad_prior.pairs.to_beta(self._given_strength)
+            return self._pairs.ad_prior.pairs.to_beta(self._strength_setting)
         return BetaPrior.constant(self.prior_mean_, self._overall_strength, len(self._pairs))
 
     @property
-    def _given_strength(self) -> float | None:
+    def _strength_setting(self) -> float | None:
         """The strength of the prior of attractiveness, if it is a number."""
         strength = self.get_params().get("attractiveness_strength", "auto")
         return None if isinstance(strength, str) else float(strength)
@@ -428,21 +429,22 @@ class AnsweringModel(DescribedModel):
     @property
     def _overall_strength(self) -> float:
         """The strength of one prior mean for all pairs, in examinations."""
-        given = self._given_strength
-        return self.overall_strength if given is None else given
+        strength = self._strength_setting
+        return self.overall_strength if strength is None else strength
 
     def _with_values(self, attractiveness: Float64, satisfaction: Float64 | None) -> Self:
-        """A copy that answers about one batch with these values of its impressions."""
-        other, own = copy(self), vars(self)
-        fitted = PairValues(own.get("theta_", own.get("_theta")), own.get("rho_", own.get("_rho")))
-        other._pairs = ImpressionValues(
-            self._pairs, fitted, PairValues(attractiveness, satisfaction)
+        """Return a copy that uses these values of the impressions of one batch in its answers."""
+        model, state = copy(self), vars(self)
+        theta = state.get("theta_", state.get("_theta"))
+        rho = state.get("rho_", state.get("_rho"))
+        model._pairs = ImpressionValues(
+            self._pairs, PairValues(theta, rho), PairValues(attractiveness, satisfaction)
         )
-        return other
+        return model
 
 
 def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[str]]:
-    """The query and the ads of one page, given as two arguments or as one tuple."""
+    """Return the query and the ads of one page, from two arguments or one tuple."""
     if ads is not None and not isinstance(ads, str | bytes) and isinstance(ads, Iterable):
         return page, list(ads)
     if isinstance(page, tuple) and len(page) == 2 and not isinstance(page[1], str):

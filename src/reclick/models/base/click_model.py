@@ -1,4 +1,4 @@
-"""ClickModel: how a model is fitted and updated; a model adds its estimates and its pages."""
+"""ClickModel: fits and updates; a subclass adds its estimates and its page distributions."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from reclick.models.partitioned import PartitionedModel
 
 
-# A pilot fit only has to tell how often each pair was examined.
+# A pilot fit is only used for the number of examinations of each pair.
 PILOT_ITERATIONS, PILOT_TOLERANCE = 15, 1e-3
-IN_MEMORY = (  # what to do about a fit that cannot be in buckets
+IN_MEMORY = (  # advice for a fit that cannot be in buckets
     "fit it in memory: fit(…) and then save(folder, buckets=…), on the command line without "
     "--engine."
 )
@@ -49,13 +49,13 @@ IN_MEMORY = (  # what to do about a fit that cannot be in buckets
 class ClickModel(AnsweringModel, StoredModel):
     """A click model: a probability for every click sequence of a page of ads.
 
-    A subclass declares its settings, says how it is fitted (`_estimate` or `_fit`) and what the
-    distribution over the clicks of a page is (`_page_distribution`); all else is here. Settings are
-    given by keyword, checked, and listed by `get_params()`; `settings` describes them.
+    A subclass declares its settings and implements its fit (`_estimate` or `_fit`) and the
+    distribution over the clicks of a page (`_page_distribution`); everything else is here. Settings
+    are passed by keyword, checked, and listed by `get_params()`; `settings` describes them.
 
     `pages` and `sessions` are a log from `read_sessions`, or anything it reads: a path, a table,
-    a dict of columns, or a single page as `(query, ads)`. Answers come in the log's order, with one
-    row per page. `text` is the text of ads that the model does not know, as a table or as
+    a dict of columns, or a single page as `(query, ads)`. Answers are in the order of the log, with
+    one row per page. `text` is the text of ads that the model does not know, as a table or as
     `{ad: text}`.
 
     >>> from reclick.models import UBM
@@ -66,11 +66,11 @@ class ClickModel(AnsweringModel, StoredModel):
     (1, 2)
     """
 
-    stages: ClassVar[tuple[str, ...]] = ()  # of a fit by EM, each an `EMProblem`
-    _engine: Engine = LocalEngine()  # another one during a fit with engine=…
+    stages: ClassVar[tuple[str, ...]] = ()  # of a fit by EM: one `EMProblem` per stage
+    _engine: Engine = LocalEngine()  # replaced during a fit with engine=…
     _log: Counts | None = None  # during the fit of a bucket: the pooled counts of the whole log
     _is_pilot: bool = False  # during the pilot of a fit
-    _pilot_parameters: Any = None  # where it ended
+    _pilot_parameters: Any = None  # where the pilot ended
 
     def __init__(self, **values: Any) -> None:
         self._set(values)
@@ -89,26 +89,27 @@ class ClickModel(AnsweringModel, StoredModel):
     ) -> Self:
         """Fit the model to a log of sessions.
 
-        Prior means come from `history`, an earlier log; without one from the sessions themselves.
-        A model that takes nothing from a history (`uses_history`) refuses one. `ads` is a table
-        with the ads' text, by default the one given to `read_sessions`. `engine`
-        is where the log is counted and EM iterates: by default `LocalEngine()`.
+        Prior means come from `history`, an earlier log, or else from the sessions themselves. A
+        model without `uses_history` raises an error if it gets a history. `ads` is a table with the
+        text of ads, by default the one passed to `read_sessions`. `engine` is where the log is
+        counted and EM runs, by default `LocalEngine()`.
         """
         if history is not None:
             self.check_uses_history()
         with track_progress(progress, f"Fitting {type(self).__name__}"):
             fresh = self.clone()
             fresh._engine = as_engine(engine)
-            before = None if history is None else as_counts(history, engine=engine)
+            history_counts = None if history is None else as_counts(history, engine=engine)
             text = input_text(sessions, ads)
             if fresh.noise is None:
                 data = fresh._collect(sessions)
-                fresh._fit(data, before, text)
+                fresh._fit(data, history_counts, text)
             else:
-                data = fresh._fit_with_noise(sessions, before, text)
-            earlier = () if before is None else see_logs(before.logs, "history")
-            fresh.provenance_ = (*see_logs(get_counts(data).logs, "fit"), *earlier)
-            del fresh._engine  # it may hold connections, which a fitted model has no use for
+                data = fresh._fit_with_noise(sessions, history_counts, text)
+            earlier_logs = () if history_counts is None else history_counts.logs
+            history_logs = see_logs(earlier_logs, "history")
+            fresh.provenance_ = (*see_logs(get_counts(data).logs, "fit"), *history_logs)
+            del fresh._engine  # it may hold connections, which a fitted model does not need
         return self._adopt_state(fresh)
 
     def fit_to(
@@ -122,12 +123,13 @@ class ClickModel(AnsweringModel, StoredModel):
         engine: Engine | None = None,
         progress: ProgressOption = None,
     ) -> PartitionedModel:
-        """Fit the model to a log larger than memory, into a folder in buckets, and open that.
+        """Fit the model to a log larger than memory, write it to a folder in buckets, and open it.
 
-        The result is that of `fit(…)` and `save(folder, buckets=…)`, but pairs, queries and their
-        parameters are never in memory together: each bucket is fitted and written by a task of the
-        `engine`, a `PoolEngine` or a `SparkEngine`; by default in this process, one after another.
-        The folder changes when all of them are written. Not every model can (`fits_in_buckets`).
+        The result is the same as from `fit(…)` and `save(folder, buckets=…)`, but the pairs,
+        queries and parameters of the whole log are never in memory together. Each bucket is fitted
+        and written by a task of the `engine`, a `PoolEngine` or a `SparkEngine`; by default, this
+        process runs the tasks one after another. The folder changes when all buckets are written.
+        Only models with `fits_in_buckets` can do this.
         """
         from reclick.models.bucket_fit import fit_to
 
@@ -146,11 +148,12 @@ class ClickModel(AnsweringModel, StoredModel):
         engine: Engine | None = None,
         progress: ProgressOption = None,
     ) -> Self:
-        """Continue from the last fit with new sessions, where the model can.
+        """Continue from the last fit with new sessions, if the model can.
 
-        The old sessions count by `decay`, and are not read again. Where counts are all that a model
-        is fitted to, sessions can also be subtracted: those of `forget`. A log that the model has
-        seen before is refused, unless `again`. `engine` is as in `fit`.
+        The weight of the old sessions is multiplied by `decay`; they are not read again. The
+        sessions of `forget` are subtracted, which needs a model that is fitted from counts. A log
+        that the model was already fitted to raises an error, unless `again`. `engine` is as in
+        `fit`.
         """
         name = type(self).__name__
         if not self.updates:
@@ -168,11 +171,11 @@ class ClickModel(AnsweringModel, StoredModel):
             only_counts = sessions is None and self.fits_from_counts
             new = None if only_counts else self._collect_update(sessions, fresh)
             old = None if forget is None else fresh._collect(forget)
-            logs = (() if each is None else get_counts(each).logs for each in (new, old))
-            seen = extend_provenance(self.provenance_, *logs, again=again)
+            logs = (() if data is None else get_counts(data).logs for data in (new, old))
+            provenance = extend_provenance(self.provenance_, *logs, again=again)
             text = merge_text(self._pairs.text, input_text(sessions, ads))
             fresh._continue(self, new, old, decay, text)
-            fresh.provenance_, fresh.noise_ = seen, self.noise_
+            fresh.provenance_, fresh.noise_ = provenance, self.noise_
             fresh.redundancy_ = self.redundancy_
             del fresh._engine  # as after a fit
         return self._adopt_state(fresh)
@@ -181,7 +184,7 @@ class ClickModel(AnsweringModel, StoredModel):
     def report(self, log: object = None, *, ads: object = None, **options: Any) -> Any:
         """Report on this model alone: how well it predicts the `log`, and which ads to act on.
 
-        Without a log, only what the model has learnt. `options` are those of
+        Without a log, the report only shows what the model has learnt. `options` are those of
         `reclick.evaluation.report_model`, such as `labels` and `name`.
 
         >>> from reclick.models import DBN
@@ -195,14 +198,14 @@ class ClickModel(AnsweringModel, StoredModel):
 
     @property
     def learns_from(self) -> str:
-        """What a fit needs of a log: "counts", distinct "sessions", or the "log" with its users."""
+        """What a fit needs: "counts", distinct "sessions", or the "log" with its users."""
         if self.noise == "user":
             return "log"
         needs_pages = self.noise is not None or self.get_params().get("redundancy") == "auto"
         return "counts" if self.fits_from_counts and not needs_pages else "sessions"
 
     def _collect(self, sessions: object) -> Any:
-        """The data that this model is fitted to: counts where they are enough, else sessions."""
+        """Return the data that this model is fitted to: counts if it can, else sessions."""
         if self.fits_from_counts:
             counts = as_counts(sessions, engine=self._engine)
             self._check_length(counts.max_ads)
@@ -213,7 +216,7 @@ class ClickModel(AnsweringModel, StoredModel):
         return grouped if weight else grouped.without_outcomes()
 
     def _collect_update(self, sessions: object, fresh: Self) -> Any:
-        """What `fresh` continues with; sessions count by how likely they are not noise."""
+        """Return the data of an update; sessions are weighted by P(not noise)."""
         if self.noise_ is None or self.noise_.share == 0:
             return fresh._collect(sessions)
         from reclick.models.noise import collect_clean
@@ -221,7 +224,7 @@ class ClickModel(AnsweringModel, StoredModel):
         return collect_clean(self, sessions)
 
     def _check_length(self, longest: int) -> None:
-        """Refuse pages whose table of positions by last clicks would take gigabytes."""
+        """Raise an error for pages whose table of positions by last clicks would take gigabytes."""
         if longest > self.longest_page:
             raise UsageError(
                 f"Tables of positions by positions take too much memory on pages of {longest:,} "
@@ -230,12 +233,12 @@ class ClickModel(AnsweringModel, StoredModel):
             )
 
     def _check_buckets(self) -> None:
-        """Refuse settings that `fit_to` has no way to fit."""
+        """Raise an error for settings that `fit_to` cannot fit."""
 
     def _fit_with_noise(
         self, sessions: object, history: Counts | None, text: AdTokens | None
     ) -> Any:
-        """Fit the model and its component of random clicks; return what it was fitted to."""
+        """Fit the model and its component of random clicks; return the data of the fit."""
         from reclick.models.noise import fit_with_noise
 
         return fit_with_noise(self, sessions, history, text)
@@ -243,43 +246,43 @@ class ClickModel(AnsweringModel, StoredModel):
     def _fit(self, data: Any, history: Counts | None, text: AdTokens | None) -> None:
         """Set `_pairs` and every fitted attribute.
 
-        Where ads or words may say something of a pair, a pilot with one prior mean for all pairs
-        comes first. The examinations that it infers make a record of every ad that is not biased
-        by positions, and that record gives each pair a prior of its own for the final fit.
+        If ads or words may inform the prior of a pair, a pilot with one prior mean for all pairs
+        runs first. The examinations that it infers give a record of every ad that is not biased by
+        positions. From this record, each pair gets its own prior for the final fit.
         """
         counts = get_counts(data)
-        before = history or counts
-        self._set_prior_mean(before)
+        prior_counts = history or counts
+        self._set_prior_mean(prior_counts)
         self._pairs = self._index(counts, text)
-        prepared = self._prepare(data)
-        if self._asks_for_ads(text, some_ad_recurs=_some_ad_recurs(counts)):
+        model_data = self._prepare(data)
+        if self._needs_pilot(text, some_ad_recurs=_some_ad_recurs(counts)):
             self._is_pilot = True
-            self._estimate(prepared, self._pair_prior(), before)
+            self._estimate(model_data, self._pair_prior(), prior_counts)
             self._is_pilot = False
             self._set_ad_prior()
-        self._estimate(prepared, self._pair_prior(), before)
+        self._estimate(model_data, self._pair_prior(), prior_counts)
         self._pilot_parameters = None
 
     def _continue(
         self, last: Self, new: Any, old: Any, decay: float, text: AdTokens | None
     ) -> None:
-        """Set every fitted attribute: those of the `last` fit, continued.
+        """Set every fitted attribute by continuing the `last` fit.
 
-        With `new` data, and without `old` data.
+        `new` data are added, and `old` data are subtracted.
         """
         raise NotImplementedError
 
     # the prior of attractiveness
 
     def _set_prior_mean(self, history: Counts) -> None:
-        """Set the prior mean of all pairs: what the settings say, or that of the history."""
+        """Set the prior mean of all pairs, from the settings or from the history."""
         setting = self.get_params().get("attractiveness_prior", "overall")
         self.prior_mean_ = (
             self.overall_rate(history) if isinstance(setting, str) else float(setting)
         )
 
-    def _asks_for_ads(self, text: AdTokens | None, *, some_ad_recurs: bool) -> bool:
-        """Whether pairs may have priors of their own, from what is known of their ads."""
+    def _needs_pilot(self, text: AdTokens | None, *, some_ad_recurs: bool) -> bool:
+        """Whether a pilot must run, because each pair may get its own prior from its ad."""
         setting = self.get_params().get("attractiveness_prior", "overall")
         if setting not in ("auto", "words"):
             return False
@@ -295,7 +298,7 @@ class ClickModel(AnsweringModel, StoredModel):
     def _select_ad_prior(
         self, record: AdRecords, tokens: TokenLists | None, words: int
     ) -> AdPrior | None:
-        """The prior of each pair, where there is more to say of it than one mean for all."""
+        """Select the prior of each pair; None if one mean for all pairs is as good."""
         overall, prior = self.prior_mean_, None
         if self.get_params()["attractiveness_prior"] == "auto":
             prior, self.prior_report_ = select_ad_prior(record, tokens, words, overall=overall)
@@ -307,7 +310,7 @@ class ClickModel(AnsweringModel, StoredModel):
     def _fit_ad_prior(
         self, record: AdRecords, words: tuple[TokenLists | None, int] | None = None
     ) -> AdPrior:
-        """The prior of pairs with this record, from what is known of the ads and their words."""
+        """Fit the prior of pairs to their record, from their ads and the words of the ads."""
         levels = self.get_params()["attractiveness_prior"]
         if levels not in ("auto", "words"):
             return fit_ad_prior(record, None, 0, use_ads=False)
@@ -317,7 +320,7 @@ class ClickModel(AnsweringModel, StoredModel):
         return fit_ad_prior(record, *words)
 
     def _clicks_and_exposure(self) -> tuple[Float64, Float64]:
-        """The clicks of each pair among its inferred examinations, and those [pair].
+        """The clicks of each pair in its inferred examinations, and these examinations [pair].
 
         θ = (clicks + strength · mean) / (examinations + strength), solved for the clicks.
         """
@@ -327,38 +330,38 @@ class ClickModel(AnsweringModel, StoredModel):
         return np.clip(clicks, 0.0, examinations), examinations
 
     def _ad_words(self) -> tuple[TokenLists | None, int]:
-        """The tokens of the ads, if there is text, and the size of the vocabulary."""
+        """The tokens of the ads, None without text, and the size of the vocabulary."""
         tokens = self._pairs.ad_tokens()
         return tokens, 0 if tokens is None else self._pairs.words.vocabulary_size
 
     @staticmethod
     @check_arguments
     def overall_rate(counts: Counts) -> float:
-        """The mean attractiveness: what a pair gets that is not in the log."""
+        """The mean attractiveness, used for a pair that is not in the log."""
         return top_click_rate(counts)
 
     # estimation
 
     def _set_counted(self, sessions: Any, history: Counts) -> Any:
-        """Set what is counted beside EM, where a model has both."""
+        """Set the attributes that are counted, for a model with both counting and EM."""
 
     def _prepare(self, data: Any) -> Any:
-        """What `_estimate` gets of the data, made once for the pilot and the final fit."""
+        """Prepare the data for `_estimate`, once for the pilot and the final fit."""
         return data
 
     def _estimate(self, data: Any, prior: BetaPrior, history: Counts) -> None:
         """Set the fitted attributes.
 
-        `prior` is that of the attractiveness [pair]; other prior means come from the counts of the
-        `history`. What holds for the whole log is from `_whole_log`, as the `data` may be one
-        bucket of it. By default EM, stage after stage; it starts where a pilot ended, if any.
+        `prior` is the prior of attractiveness [pair]; other prior means come from the counts of the
+        `history`. Values of the whole log must come from `_whole_log`, as the `data` may be one of
+        its buckets. By default, EM runs stage by stage, starting where a pilot ended, if any.
         """
         if not self.stages:
             raise NotImplementedError
         last = self._pilot_parameters
         if last is None:
-            wanted = self._sample_size()
-            self._choose_settings(data.sessions.sample_queries(wanted) if wanted else None, history)
+            size = self._sample_size()
+            self._choose_settings(data.sessions.sample_queries(size) if size else None, history)
         for stage in self._fit_stages():
             problem = self._make_problem(stage, data, prior, history)
             fit = problem.maximise(last, self._engine, **self._em_limits)
@@ -367,24 +370,24 @@ class ClickModel(AnsweringModel, StoredModel):
             last = fit.parameters
 
     def _whole_log(self, counts: Counts) -> Counts:
-        """Counts with the totals of the whole log: these, or where they are of a bucket, pooled."""
+        """Counts with the totals of the whole log: `counts`, or the pooled counts in a bucket."""
         return counts if self._log is None else self._log
 
     def _fit_stages(self) -> tuple[str, ...]:
-        """The stages of EM with these settings; a pilot has the first alone."""
+        """The stages of EM with these settings; a pilot only has the first."""
         return self.stages[:1]
 
     def _sample_size(self) -> int:
-        """How many distinct sessions settings are chosen on; 0 where none is."""
+        """Number of distinct sessions on which settings are chosen; 0 if none are chosen."""
         return 0
 
     def _choose_settings(self, sample: GroupedSessions | None, history: Counts) -> None:
-        """Set what is chosen before EM starts, on a sample of whole queries, or is counted."""
+        """Set what is counted, or chosen on a sample of whole queries, before EM starts."""
 
     def _make_problem(
         self, stage: str, data: Any, prior: BetaPrior, history: Counts
     ) -> EMProblem[Any]:
-        """What EM maximises in a stage."""
+        """Return the problem that EM maximises in a stage."""
         raise NotImplementedError
 
     def _set_fit(self, stage: str, problem: Any, fit: FitResult[Any, Statistics]) -> None:
@@ -393,12 +396,13 @@ class ClickModel(AnsweringModel, StoredModel):
 
     @property
     def _em_limits(self) -> dict[str, Any]:
-        """Where EM stops: a pilot early, the final fit where the settings say."""
-        most, tolerance = (self.get_params()[name] for name in ("max_iterations", "tolerance"))
+        """When EM stops: early in a pilot, by the settings in the final fit."""
+        settings = self.get_params()
+        max_iterations, tolerance = settings["max_iterations"], settings["tolerance"]
         if self._is_pilot:
-            most = min(most, PILOT_ITERATIONS)
-            return {"max_iterations": most, "tolerance": PILOT_TOLERANCE, "quiet": True}
-        return {"max_iterations": most, "tolerance": tolerance}
+            max_iterations = min(max_iterations, PILOT_ITERATIONS)
+            return {"max_iterations": max_iterations, "tolerance": PILOT_TOLERANCE, "quiet": True}
+        return {"max_iterations": max_iterations, "tolerance": tolerance}
 
     def _report_fit(self, fit: Any) -> None:
         """Set the four attributes that report on an iterative fit."""
@@ -411,7 +415,7 @@ class ClickModel(AnsweringModel, StoredModel):
 
 
 def cannot_fit_in_buckets(model: ClickModel, setting: str, value: object) -> CannotAnswerError:
-    """The error of a setting that `fit_to` has no way to fit, and the value that it can."""
+    """The error for a setting that `fit_to` cannot fit, with a value that it can."""
     return CannotAnswerError(
         f"{type(model).__name__} with {setting}={getattr(model, setting)!r} cannot be fitted in "
         f"buckets. {'Leave out' if value is None else 'Set'} ",
@@ -426,5 +430,5 @@ def _some_ad_recurs(counts: Counts) -> bool:
 
 
 def get_counts(data: Counts | GroupedSessions) -> Counts:
-    """The counts of what a model is fitted to."""
+    """The counts of the data that a model is fitted to."""
     return data if isinstance(data, Counts) else data.counts

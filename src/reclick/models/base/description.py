@@ -1,4 +1,4 @@
-"""What a model says of itself: its settings, its kind, and the log that it was fitted to."""
+"""The description of a model: its settings, its properties, and the log it was fitted to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(setting,))
 class DeclaredSettings(ABC):  # noqa: B024, its subclass ClickModel has abstract methods
-    """Whose subclasses have the settings that they declare, in their constructor too."""
+    """Base class that makes declared settings arguments of the constructor of a subclass."""
 
     settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
 
@@ -40,30 +40,30 @@ class DescribedModel(DeclaredSettings):
     """A model with settings, which may be fitted."""
 
     name: ClassVar[str]  # in MODELS, on the command line, in saved folders
-    assumes: ClassVar[str]  # its idea of the user, in a sentence
+    assumes: ClassVar[str]  # its assumptions on the behaviour of users, in a sentence
     reference: ClassVar[str]
-    ordered: ClassVar[bool] = False  # clicks may go back up the page; else that has probability 0
+    ordered: ClassVar[bool] = False  # backward clicks have a probability above 0
     all_sets_possible: ClassVar[bool] = True  # no set of clicked positions has probability 0
     attractiveness: ClassVar[bool] = True  # estimates the attractiveness of each (query, ad)
     satisfaction: ClassVar[bool] = False  # estimates how well each (query, ad) satisfies
-    fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
+    fits_from_counts: ClassVar[bool] = False  # a fit only needs `Counts`
     longest_page: ClassVar[int] = 2_000  # ads; a table of positions by last clicks grows with n²
     fits_in_buckets: ClassVar[bool] = False  # `fit_to` can fit it
     updates: ClassVar[bool] = False  # `update` can continue a fit
     uses_history: ClassVar[bool] = True  # prior means may come from an earlier log
-    max_page_ads: ClassVar[int | None] = None  # longer pages are refused
+    max_page_ads: ClassVar[int | None] = None  # longer pages raise an error
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
-    hyperparameters_: Mapping[str, Any] = {}  # settings that a fit has chosen, or was given
+    hyperparameters_: Mapping[str, Any] = {}  # settings that the fit has used, chosen or not
     provenance_: SeenLogs = ()  # the logs that the model has learned from
-    noise_: Noise | None = None  # the component of random clicks, where there is one
-    redundancy_: float = 0.0  # κ of ads that repeat what was clicked, where the model has it
-    _corpus: Corpus | None = None  # of a model that holds only some of the queries
+    noise_: Noise | None = None  # the component of random clicks, if the model has one
+    redundancy_: float = 0.0  # κ of ads that repeat clicked ones, if the model has it
+    _corpus: Corpus | None = None  # for a model that has only some of the queries
 
     noise: str | None = setting(default=None, choices=("session", "user"), allow_none=True)
 
     def _set(self, values: Mapping[str, Any]) -> None:
         """Set all settings: to these values, or else to their defaults."""
-        self._pairs: TextPairIndex  # of the training log, once there is one
+        self._pairs: TextPairIndex  # of the training log, set by a fit
         self.prior_mean_: float  # of attractiveness
         for name in values:
             if name not in self.settings:
@@ -71,36 +71,36 @@ class DescribedModel(DeclaredSettings):
                     f"{name!r} is not a setting of {type(self).__name__}. "
                     f"Settings: {', '.join(self.settings)}."
                 )
-        for name, each in self.settings.items():
-            setattr(self, name, each.check(name, values.get(name, each.default)))
+        for name, definition in self.settings.items():
+            setattr(self, name, definition.check(name, values.get(name, definition.default)))
         self._check_settings()
 
     @property
     def _whole(self) -> ClickModel:
-        """The model itself: its parts are classes, but none of them is a model alone."""
+        """This object as a `ClickModel`, of which this class is only one part."""
         return cast("ClickModel", self)
 
     def _check_settings(self) -> None:
-        """Refuse settings that do not go together; each of them alone is checked already."""
+        """Raise an error for settings that cannot be combined; each setting is already checked."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings by name; scikit-learn calls it with `deep`."""
+        """Return the settings by name; `deep` is only for compatibility with scikit-learn."""
         return {name: getattr(self, name) for name in self.settings}
 
     def set_params(self, **settings: Any) -> Self:
-        """Change settings; a fitted model is then no longer fitted, unless nothing changed."""
-        before = self.get_params()
-        changed = type(self)(**{**before, **settings})
-        return self if changed.get_params() == before else self._adopt_state(changed)
+        """Change settings. If any of them changes, the model is no longer fitted."""
+        params = self.get_params()
+        model = type(self)(**{**params, **settings})
+        return self if model.get_params() == params else self._adopt_state(model)
 
     def clone(self) -> Self:
-        """A new model with the same settings, not fitted."""
+        """Return a new model with the same settings, not fitted."""
         return type(self)(**self.get_params())
 
     def _adopt_state(self, other: Self) -> Self:
-        """Take over the settings and the fit of another, in one step.
+        """Take the settings and the fit of another model, in one step.
 
-        So an interrupted fit changes nothing.
+        An interrupted fit therefore changes nothing.
         """
         origin = {name: value for name, value in vars(self).items() if name == "_origin"}
         self.__dict__ = {**vars(other), **origin}
@@ -108,7 +108,7 @@ class DescribedModel(DeclaredSettings):
 
     @property
     def advice(self) -> str:
-        """A caution about this model and these settings; empty where there is none."""
+        """A caution about this model with these settings; empty if there is none."""
         return ""
 
     # fitted or not
@@ -116,7 +116,7 @@ class DescribedModel(DeclaredSettings):
     @property
     def fitted(self) -> bool:
         """Whether the model is fitted."""
-        # What is fitted was set last.
+        # Fitted attributes are set last.
         names = reversed(vars(self))
         return any(name[-1] == "_" and name[0] != "_" for name in names)
 
@@ -138,13 +138,13 @@ class DescribedModel(DeclaredSettings):
             )
 
     def __repr__(self) -> str:
-        changed = (
+        settings = (
             f"{name}={value!r}"
             for name, value in self.get_params().items()
             if value != self.settings[name].default
         )
         fit = self._describe_fit() if self.fitted else ""
-        return f"{type(self).__name__}({', '.join(changed)}){fit}"
+        return f"{type(self).__name__}({', '.join(settings)}){fit}"
 
     def _repr_html_(self) -> str:
         facts: dict[str, object] = {"assumes": self.assumes}
@@ -165,8 +165,8 @@ class DescribedModel(DeclaredSettings):
         reports = [getattr(self, name, "") for name in ("message_", "prior_report_")]
         if self.noise_ is not None:
             reports.append(f"noise: {self.noise_.share:.1%} of the sessions")
-        chosen = ", ".join(f"{name}={value}" for name, value in self.hyperparameters_.items())
-        lines = [f"fitted on {self._pairs.counts!r}", *filter(None, [*reports, chosen])]
+        values = ", ".join(f"{name}={value}" for name, value in self.hyperparameters_.items())
+        lines = [f"fitted on {self._pairs.counts!r}", *filter(None, [*reports, values])]
         return "".join(f"\n  {line}" for line in lines)
 
     # the training log
@@ -189,7 +189,7 @@ class DescribedModel(DeclaredSettings):
 
     @check_arguments
     def iterate_pairs(self, size: int) -> Iterator[pa.Table]:
-        """All pairs of the training log, in tables of about `size`; no query is in two of them."""
+        """Yield all pairs of the training log, in tables of about `size`; no query is split."""
         counts, start = self.training_counts, 0
         ends = np.append(np.flatnonzero(np.diff(counts.pair_query)) + 1, len(counts.pair_query))
         while start < len(counts.pair_query):
@@ -206,7 +206,7 @@ class DescribedModel(DeclaredSettings):
         return self.training_counts.ads
 
     def query_volumes(self) -> pa.Table:
-        """Every query of the training log and its sessions."""
+        """Every query of the training log, and the number of its sessions."""
         counts = self.training_counts
         return pa.table({"query": counts.queries, "sessions": counts.volumes})
 
@@ -219,17 +219,17 @@ class DescribedModel(DeclaredSettings):
 
     @check_arguments
     def first_page(self, ads: int) -> tuple[str, list[str]]:
-        """A query of the training log and up to so many of its ads, to try an answer on."""
+        """A query of the training log and up to `ads` of its ads, for a trial answer."""
         counts = self.training_counts
         rows = np.flatnonzero(counts.pair_query == counts.pair_query[0])[:ads]
         query = str(counts.queries[int(counts.pair_query[0])].as_py())
         return query, [str(counts.ads[int(ad)].as_py()) for ad in counts.pair_ad[rows]]
 
     def check_folder(self) -> None:
-        """Check what is left of the folder that the model was loaded from: nothing, as a rule."""
+        """Check the parts of the model's folder that are not yet loaded: by default, none."""
 
     def _index(self, counts: Counts, text: AdTokens | None) -> TextPairIndex:
-        """The index of the pairs of some counts, as this model looks them up."""
+        """Index the pairs of some counts, with the settings of this model."""
         return TextPairIndex(
             counts,
             text,

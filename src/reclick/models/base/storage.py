@@ -1,4 +1,4 @@
-"""A fitted model as a folder: what is saved, and what is checked when it is loaded."""
+"""Saving a fitted model to a folder, and checking it when it is loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 MOST_STORED_REDUNDANCY = 1e6
-ROUNDING = 1e-9  # by which a stored probability may be outside its limits
+ROUNDING = 1e-9  # a stored probability may be outside its limits by this
 NEVER_NEGATIVE = ("exposure_", "information_", "clicks_", "pooled_")
 
 
@@ -33,21 +33,21 @@ class StoredModel(DescribedModel):
     """A model that can be saved, and restored from what was saved."""
 
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
-    query_parameters: ClassVar[tuple[str, ...]] = ()  # … with a probability per query, or None
+    query_parameters: ClassVar[tuple[str, ...]] = ()  # … one probability per query, or None
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
-    probabilities: ClassVar[tuple[str, ...]] = ()  # those of pairs and globals that are ones
-    table_rows: ClassVar[Mapping[str, str]] = {}  # what rows its own saved tables have: query_rows
+    probabilities: ClassVar[tuple[str, ...]] = ()  # the pair and global ones in [0, 1]
+    table_rows: ClassVar[Mapping[str, str]] = {}  # row types of its own tables; see query_rows
 
     @check_arguments
     def save(
         self, folder: Location, *, overwrite: bool = False, buckets: int | None = None
     ) -> None:
-        """Write the model to a folder; a reader sees the old model or the new, never a part.
+        """Write the model to a folder, atomically: a reader sees the old model or the new one.
 
-        A model that was loaded from the folder is not saved over what somebody else has saved
-        there since, unless `overwrite`. `rc.updating` keeps others away meanwhile. With `buckets`
-        it is written in as many parts, by a hash of the query: `rc.load` then reads only those
-        that an answer needs, so that the model may be larger than memory.
+        If the model was loaded from the folder and another process has saved to it since, an error
+        is raised unless `overwrite`. `rc.updating` locks the folder in the meantime. With
+        `buckets`, the model is written in so many parts, by a hash of the query. `rc.load` then
+        reads only the parts that an answer needs, so the model may be larger than memory.
         """
         self.check_fitted()
         origin, place = getattr(self, "_origin", None), resolve(folder)
@@ -70,7 +70,7 @@ class StoredModel(DescribedModel):
                 "model": self.name,
                 "settings": self.get_params(),
                 "values": values,
-                "provenance": [each.to_dict() for each in self.provenance_],
+                "provenance": [log.to_dict() for log in self.provenance_],
             },
             tables={**tables, "provenance": provenance_to_table(self.provenance_)},
             replaces=replaces,
@@ -78,15 +78,15 @@ class StoredModel(DescribedModel):
         self._origin = place, fingerprint
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """What `save` writes besides the settings: values for the manifest, and tables."""
+        """Return what `save` writes in addition to settings: values of the manifest, and tables."""
         tables = counts_to_tables(self._pairs.counts, self._pairs.text)
         fitted = {name: getattr(self, name) for name in self.pair_parameters if hasattr(self, name)}
         if fitted:
             tables["pairs"] = pa.table(fitted)
         per_query = {name: getattr(self, name) for name in self.query_parameters}
         if any(value is not None for value in per_query.values()):
-            known = {name: value for name, value in per_query.items() if value is not None}
-            tables["queries"] = pa.table(known)
+            columns = {name: value for name, value in per_query.items() if value is not None}
+            tables["queries"] = pa.table(columns)
         reports = (name for name in (*FIT_REPORT, "prior_report_") if hasattr(self, name))
         names = dict.fromkeys((*self.global_parameters, *reports))
         values = {name: np.asarray(getattr(self, name)).tolist() for name in names}
@@ -98,7 +98,7 @@ class StoredModel(DescribedModel):
         return values, tables
 
     def _save_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """`_to_tables`, with the component of random clicks and the redundancy, if any."""
+        """Return `_to_tables`, with the component of random clicks and the redundancy, if any."""
         values, tables = self._to_tables()
         noise = {} if self.noise_ is None else {"noise_": self.noise_.to_value()}
         redundancy = {"redundancy_": self.redundancy_} if self.redundancy_ else {}
@@ -118,7 +118,7 @@ class StoredModel(DescribedModel):
             self.noise_ = Noise.from_value(noise)
 
     def _to_rows(self) -> tuple[QueryRows, dict[str, pa.Table]]:
-        """The tables that `save` writes: rows of queries, and what holds for the whole log."""
+        """Split the tables of `save` into rows of queries, and tables of the whole log."""
         _, tables = self._to_tables()
         return QueryRows.from_tables(type(self).__name__, tables, self.table_rows)
 
@@ -156,24 +156,24 @@ class StoredModel(DescribedModel):
         return self
 
     def _read_ad_prior(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> AdPrior:
-        """The prior of each pair; what it says of ads is that of the corpus, if there is one."""
-        of_prior = {
+        """Read the prior of each pair; the prior of ads is that of the corpus, if there is one."""
+        prior_tables = {
             name.removeprefix("prior_"): table
             for name, table in tables.items()
             if name.startswith("prior_")
         }
         n_pairs, corpus = len(self._pairs), self._corpus
         if corpus is not None and corpus.ad_prior is not None:
-            return corpus.ad_prior.with_pairs(of_prior, n_pairs)
-        ad_prior = AdPrior.from_tables(values, of_prior)
+            return corpus.ad_prior.with_pairs(prior_tables, n_pairs)
+        ad_prior = AdPrior.from_tables(values, prior_tables)
         if not ad_prior.is_for(n_pairs, len(self._pairs.counts.ads)):
             raise table_error("prior_pairs", "its rows are not those of the pairs and ads")
         return ad_prior
 
     def _check_value(self, name: str, value: Any) -> Any:
-        """A fitted value of a manifest; a name or a type that no fit has is refused."""
+        """Check a fitted value of a manifest; raise an error if no fit has this name or type."""
         if name == "objective_" and isinstance(value, list):
-            return tuple(float(each) for each in value)
+            return tuple(float(number) for number in value)
         if name in ("message_", "prior_report_") and isinstance(value, str):
             return value
         if name not in (*self.global_parameters, *FIT_REPORT):
@@ -200,7 +200,7 @@ class StoredModel(DescribedModel):
         return numbers if isinstance(value, list) else value
 
     def _limits(self, name: str) -> tuple[float, float]:
-        """Between which numbers a fitted attribute lies."""
+        """Return the least and the greatest value of a fitted attribute."""
         if name in self.probabilities:
             return -ROUNDING, 1 + ROUNDING
         return (0.0 if name.endswith(NEVER_NEGATIVE) else -np.inf), np.inf

@@ -1,8 +1,8 @@
 """What cascade models share: the user scans down from the top, and may stop at any position.
 
 Such a model has three probabilities per position: θ_i of a click when it is examined, and those of
-going on after a click and after none. All positions down to the last click were examined. Only the
-positions below it, the tail, are hidden.
+going on after a click and after none. All positions down to the last click were examined. Whether
+the positions below it, the tail, were examined is not observed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reclick.data.ragged import Float64, Int32, Int64, read_only
 from reclick.engines import Engine
 from reclick.runtime.jit import kernel, subkernel
 
-SMALLEST_PROBABILITY = 1e-290  # a smaller one is as good as none, but this can be divided by
+SMALLEST_PROBABILITY = 1e-290  # lower limit of probabilities that are divided by
 
 
 class ExaminationCounts(NamedTuple):
@@ -28,44 +28,44 @@ class ExaminationCounts(NamedTuple):
 
     examinations: Float64  # [pair]
     clicks: Float64  # [pair]
-    last_clicks: Float64  # [pair] clicks at the very position where the session ends
+    last_clicks: Float64  # [pair] clicks at the position where the session ends
 
 
 class CascadeBlock(NamedTuple):
     """Sessions, the positions of their last clicks, and the counts down to there."""
 
     sessions: QueryBlock
-    ends: Int64  # [session] the lowest position clicked, 0 when none is
+    ends: Int64  # [session] the lowest position clicked, 0 without a click
     observed: ExaminationCounts  # of the pairs of the block
-    longest: int  # page
+    longest: int  # ads on the longest page
     outcome: Int8  # [session] of the last click; empty where none is known
 
     @property
     def rows(self) -> BlockRows:
-        """Where its pairs and queries stand among those of the log."""
+        """The rows of its pairs and queries among those of the log."""
         return self.sessions.rows
 
 
 def first_click_positions(block: QueryBlock) -> Int64:
-    """The highest position clicked [session], 0 when none is."""
+    """The highest position clicked [session], 0 without a click."""
     return _reduce_clicks(block, np.minimum)
 
 
 def last_click_positions(block: QueryBlock) -> Int64:
-    """The lowest position clicked [session], 0 when none is: the last click of a downward scan."""
+    """The last click of a downward scan: the lowest position clicked [session], 0 without one."""
     return _reduce_clicks(block, np.maximum)
 
 
 def _reduce_clicks(block: QueryBlock, extreme: np.ufunc) -> Int64:
     positions = np.zeros(len(block), np.int64)
-    clicked = np.diff(block.clicks) > 0
-    if clicked.any():
-        positions[clicked] = extreme.reduceat(block.click, block.clicks[:-1][clicked])
+    has_click = np.diff(block.clicks) > 0
+    if has_click.any():
+        positions[has_click] = extreme.reduceat(block.click, block.clicks[:-1][has_click])
     return positions
 
 
 def examined_until(ends: Int64, block: QueryBlock) -> Int64:
-    """Where examination ends: at `ends`, or without a click at the end of the page [session]."""
+    """The last position examined: `ends`, or without a click the end of the page [session]."""
     return np.where(ends > 0, ends, np.diff(block.page))
 
 
@@ -77,15 +77,15 @@ def count_examinations(block: QueryBlock, ends: Int64) -> ExaminationCounts:
 
 
 def as_cascade_block(block: QueryBlock) -> CascadeBlock:
-    """Sessions with what is observed of them."""
+    """Add to sessions the positions of their last clicks, and the counts down to there."""
     ends, outcome = last_click_positions(block), block.lowest_click_outcome
     observed = count_examinations(block, ends)
-    known = read_only(np.zeros(0, np.int8) if outcome is None else outcome)
-    return CascadeBlock(block, ends, observed, block.max_ads, known)
+    outcomes = read_only(np.zeros(0, np.int8) if outcome is None else outcome)
+    return CascadeBlock(block, ends, observed, block.max_ads, outcomes)
 
 
 def lowest_click_outcomes(block: QueryBlock) -> Float64:
-    """How often each outcome followed the lowest click, on each pair [pair, outcome]."""
+    """Count the outcomes of lowest clicks of each pair [pair, outcome]."""
     outcome, ends = block.lowest_click_outcome, last_click_positions(block)
     clicked = np.flatnonzero(ends)
     key = block.pair[block.page[clicked] + ends[clicked] - 1].astype(np.int64) * N_OUTCOMES
@@ -122,15 +122,18 @@ def cascade_pages(
     skipped: Float64 | float = 1.0,
     satisfaction: Float64 | None = None,
 ) -> Callable[[int, int], ChainPages]:
-    """What `_page_distribution` of a cascade model returns.
+    """Make the page distributions of a cascade model, as `_page_distribution` returns them.
 
-    Per impression: θ, and `onward`, of which the user goes on after a click with clicked · onward.
-    Per session, or one for all: P(the top is examined), `clicked`, and P(going on after no click).
+    Per impression: θ and `onward`; after a click the user goes on with probability
+    clicked · onward. Per session, or one value for all: `initiation` = P(the top is examined),
+    `clicked`, and `skipped` = P(going on after no click).
     """
     size = len(batch.page) - 1
-    each = [np.array(np.broadcast_to(x, size), np.float64) for x in (initiation, clicked, skipped)]
+    session_values = [
+        np.array(np.broadcast_to(x, size), np.float64) for x in (initiation, clicked, skipped)
+    ]
     return chain_pages(
-        batch, _fill_cascade_chain, (theta, onward), pages=each, satisfaction=satisfaction
+        batch, _fill_cascade_chain, (theta, onward), pages=session_values, satisfaction=satisfaction
     )
 
 
@@ -155,12 +158,12 @@ def _fill_cascade_chain(
         clicked, skipped = clicked_each[s], skipped_each[s]
         no_click = 1.0  # P(no click from the next position on | it is examined)
         for last in range(n, -1, -1):
-            on = clicked * onward[page[s] + last - 1] if last > 0 else initiation[s]
-            examined = on
+            go_on = clicked * onward[page[s] + last - 1] if last > 0 else initiation[s]
+            examined = go_on
             for j in range(last, n):
                 out[s, last, j] = examined * theta[page[s] + j]
                 examined *= (1.0 - theta[page[s] + j]) * skipped
-            end[s, last] = 1.0 - on + on * no_click
+            end[s, last] = 1.0 - go_on + go_on * no_click
             if last > 0:
                 no_click = (1.0 - theta[page[s] + last - 1]) * (1.0 - skipped + skipped * no_click)
 

@@ -1,4 +1,4 @@
-"""EM of the models with P(click) = θ(q, d) · γ(state), over cells that stand for a whole log.
+"""EM of the models with P(click) = θ(q, d) · γ(state), over cells that summarise a whole log.
 
 The state of an impression decides how likely it is examined: its position (PBM), or its position
 and that of the closest click above (UBM, BBM). A clicked ad was examined, so of clicks only the
@@ -9,8 +9,8 @@ its cells. The complete data are E, examined or not, and the click, if it was:
     θ = (clicks + s m) / (Σ P(E) + s)
     γ = (Σ P(E) + s' m') / (impressions + s')
 
-Only products θγ can be inferred: twice the θ with half the γ is the same model. The priors, which
-have the top of the page examined nearly always, fix the scale.
+Only products θγ can be inferred: twice the θ with half the γ is the same model. The priors,
+by which the top of the page is nearly always examined, fix the scale.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import EMProblem, PairSums, Statistics
 from reclick.runtime.jit import kernel
 
-SMALLEST_PRODUCT = 1e-200  # its logarithm is taken before it vanishes
+SMALLEST_PRODUCT = 1e-200  # the logarithm of a smaller product is taken before it underflows
 EXAMINATION_MARGIN = 1e-2  # how near to 0 and 1 the prior mean of an examination may come
 
 
@@ -45,7 +45,7 @@ class ExaminationCells:
     """Clicks by pair and by state, and skips (impressions without a click) by pair and state.
 
     With browsing, state = length · (position of the closest click above, 0 when none)
-    + position − 1; without, state = position − 1. The cells of a pair stand side by side.
+    + position − 1; without, state = position − 1. The cells of a pair are contiguous.
     """
 
     clicks: Float64  # [pair]
@@ -59,18 +59,18 @@ class ExaminationCells:
     def build(cls, block: QueryBlock, *, length: int, browsing: bool) -> ExaminationCells:
         """The cells of sessions; `length` is the longest page of the whole log."""
         n_states = (length + 1) * length if browsing else length
-        clicks, (clicked, shown) = np.zeros(block.n_pairs), np.zeros((2, n_states))
+        clicks, (clicked, impressions) = np.zeros(block.n_pairs), np.zeros((2, n_states))
         begin = starts_from_sizes(np.bincount(block.pair, minlength=block.n_pairs))
         state, skips = np.empty(len(block.pair), np.int32), np.empty(len(block.pair))
         end = begin[:-1].copy()
         _sort_skips(
             block.pair, block.page, block.click, block.clicks, block.weight, length, browsing,
-            clicks, clicked, shown, end, state, skips, np.zeros(length, np.bool_),
+            clicks, clicked, impressions, end, state, skips, np.zeros(length, np.bool_),
         )  # fmt: skip
-        starts, seen = np.zeros(len(begin), np.int64), np.empty(n_states, np.int32)
-        _merge_equal(begin, end, state, skips, starts, np.zeros(n_states), seen)
+        starts, distinct = np.zeros(len(begin), np.int64), np.empty(n_states, np.int32)
+        _merge_equal(begin, end, state, skips, starts, np.zeros(n_states), distinct)
         size = starts[-1]
-        return cls(clicks, clicked, shown, starts, state[:size].copy(), skips[:size].copy())
+        return cls(clicks, clicked, impressions, starts, state[:size].copy(), skips[:size].copy())
 
     @classmethod
     def concatenate(cls, parts: Sequence[ExaminationCells]) -> ExaminationCells:
@@ -87,7 +87,7 @@ class ExaminationCells:
         )
 
     def to_table(self) -> pa.Table:
-        """For saving: per pair its clicks and its list of (state, skips)."""
+        """A table for saving: per pair its clicks and its lists of states and skips."""
         starts = self.starts.astype(np.int64)
         lists = {
             "state": pa.LargeListArray.from_arrays(starts, self.state),
@@ -97,7 +97,7 @@ class ExaminationCells:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> ExaminationCells:
-        """What `to_table` was given, without the totals by state."""
+        """Restore the cells of `to_table`, without the totals by state."""
         tables = {"cells": table}
         clicks = read_numbers(tables, "cells", "clicks", low=0).copy()
         starts, state = read_lists(tables, "cells", "state", low=0, high=MOST_CELLS)
@@ -114,7 +114,7 @@ class ExaminationParameters(NamedTuple):
     gamma: Float64  # [state]
 
     def for_block(self, rows: BlockRows) -> Any:
-        """What the step of a block needs."""
+        """The parameters that the E-step of a block needs."""
         return cut_rows(self, rows, pairs=("theta",))
 
 
@@ -135,7 +135,7 @@ class ExaminationBlock(NamedTuple):
 
     @property
     def rows(self) -> BlockRows:
-        """Where its pairs stand among those of the log."""
+        """The rows of its pairs among those of the log."""
         pairs = slice(self.first_pair, self.first_pair + len(self.cells.clicks))
         return BlockRows(slice(0, 0), pairs)
 
@@ -146,7 +146,7 @@ class ExaminationBlock(NamedTuple):
 
 
 class ExaminationData(NamedTuple):
-    """What is known of a log: its cells, in blocks."""
+    """The cells of a log, in blocks."""
 
     sessions: float
     length: int  # of the longest page
@@ -162,15 +162,16 @@ def build_cells(block: QueryBlock, *, length: int, browsing: bool) -> Examinatio
 def position_means(prior: str | float, counts: Counts, length: int) -> Float64:
     """Prior mean of the examination of each position.
 
-    A number, or the click rate of the position relative to that of the first, 0.01 to 0.99.
+    It is `prior` if that is a number, or the click rate of the position relative to that of the
+    first, from 0.01 to 0.99.
     """
     if not isinstance(prior, str):
         return np.full(length, float(prior))
-    known = max(counts.max_ads, 1)
+    longest = max(counts.max_ads, 1)
     by_click = np.repeat(counts.per_sequence(), np.diff(counts.sequence_starts))
-    clicks = np.bincount(counts.sequence_clicks, by_click, known + 1)[1:]
-    shown = np.cumsum(counts.lengths.sum(axis=1)[::-1])[::-1][1:]
-    rates = clicks[: len(shown)] / np.maximum(shown, sys.float_info.min)
+    clicks = np.bincount(counts.sequence_clicks, by_click, longest + 1)[1:]
+    impressions = np.cumsum(counts.lengths.sum(axis=1)[::-1])[::-1][1:]
+    rates = clicks[: len(impressions)] / np.maximum(impressions, sys.float_info.min)
     highest = 1 - EXAMINATION_MARGIN
     if len(rates) and rates[0] > 0:
         relative = np.clip(rates / rates[0], EXAMINATION_MARGIN, highest)
@@ -182,7 +183,7 @@ def position_means(prior: str | float, counts: Counts, length: int) -> Float64:
 def browsing_means(means: Float64) -> Float64:
     """Prior mean of the examination of each position after each last click [last, position].
 
-    Below a click it is as if the page began there.
+    Below a click, the means are those of a page that begins there.
     """
     distance = np.arange(len(means)) - np.arange(len(means) + 1)[:, None]
     return np.asarray(np.where(distance >= 0, means[np.maximum(distance, 0)], 0.0))
@@ -216,16 +217,16 @@ class ExaminationProblem(EMProblem[ExaminationParameters]):
 
     @property
     def e_step(self) -> Callable[[ExaminationParameters, ExaminationBlock], Statistics]:
-        """Of a block of cells."""
+        """The E-step of a block of cells."""
         return e_step
 
     def start(self, last: ExaminationParameters | None) -> ExaminationParameters:
-        """The prior means, or where a pilot ended."""
+        """The prior means, or the parameters of a pilot fit."""
         means = self.prior.theta.mean, self.prior.gamma
         return last or ExaminationParameters(*map(_clip_to_interior, means))
 
     def m_step(self, now: ExaminationParameters, statistics: Statistics) -> ExaminationParameters:
-        """θ from the examinations of its pair, γ from those of its state."""
+        """Estimate θ from the examinations of its pair, γ from those of its state."""
         mean, strength = self.prior.theta
         successes, theta = self._successes, np.empty(len(mean))
         for first, examinations in statistics.pairs.runs("examinations"):
@@ -242,14 +243,14 @@ class ExaminationProblem(EMProblem[ExaminationParameters]):
         return np.asarray(self.clicks + self.prior.theta.strength * self.prior.theta.mean)
 
     def log_prior(self, now: ExaminationParameters) -> float:
-        """What the E-step leaves out: the prior of γ, and log γ of the clicks."""
+        """The terms that the E-step leaves out: the prior of γ, and log γ of the clicks."""
         reached = self.shown > 0
         gamma = now.gamma[reached]
         clicks = float(self.clicked[reached] @ np.log(gamma))
         return clicks + log_beta(gamma, self.prior.gamma[reached], self.prior.gamma_strength)
 
     def log_row_prior(self, now: ExaminationParameters) -> float:
-        """Nothing: the E-step adds the log-density of θ."""
+        """Return 0: the E-step adds the log-density of θ."""
         return 0.0
 
 
@@ -280,22 +281,22 @@ def _clip_to_interior(probability: Float64) -> Float64:
 @kernel
 def _sort_skips(
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, length: int,
-    browsing: bool, clicks_on: Float64, clicked: Float64, shown: Float64, end: Int64,
-    state: Int32, skips: Float64, marked: Bool,
+    browsing: bool, clicks_on: Float64, clicked: Float64, impressions: Float64, end: Int64,
+    state: Int32, skips: Float64, is_clicked: Bool,
 ) -> None:  # fmt: skip
-    """Add up clicks, and put the other impressions where those of their pair end.
+    """Add up clicks and impressions, and append each skip to those of its pair.
 
-    marked [position] is all False.
+    `is_clicked` [position] is all False.
     """
     for s in range(len(weight)):
         for c in range(clicks[s], clicks[s + 1]):
-            marked[click[c] - 1] = True
+            is_clicked[click[c] - 1] = True
         row = 0
         for j in range(page[s + 1] - page[s]):
             p, at = pair[page[s] + j], row + j
-            shown[at] += weight[s]
-            if marked[j]:
-                marked[j] = False
+            impressions[at] += weight[s]
+            if is_clicked[j]:
+                is_clicked[j] = False
                 clicks_on[p] += weight[s]
                 clicked[at] += weight[s]
                 row = (j + 1) * length if browsing else 0
@@ -308,29 +309,29 @@ def _sort_skips(
 @kernel
 def _merge_equal(
     begin: Int64, end: Int64, state: Int32, skips: Float64, starts: Int64, totals: Float64,
-    seen: Int32,
+    distinct: Int32,
 ) -> None:  # fmt: skip
-    """Add up equal states of each pair, in place, and fill in where each pair's cells start then.
+    """Merge the cells of each pair with equal states, in place, and fill `starts`.
 
-    totals [state] is all 0.
+    `totals` [state] is all 0.
     """
     at = 0
     for p in range(len(end)):
         size = 0
         for i in range(begin[p], end[p]):
             if totals[state[i]] == 0.0:
-                seen[size] = state[i]
+                distinct[size] = state[i]
                 size += 1
             totals[state[i]] += skips[i]
         for k in range(size):  # single skips first: `_expect` branches better then
-            if totals[seen[k]] == 1.0:
-                state[at], skips[at] = seen[k], 1.0
-                totals[seen[k]] = 0.0
+            if totals[distinct[k]] == 1.0:
+                state[at], skips[at] = distinct[k], 1.0
+                totals[distinct[k]] = 0.0
                 at += 1
         for k in range(size):
-            if totals[seen[k]] != 0.0:
-                state[at], skips[at] = seen[k], totals[seen[k]]
-                totals[seen[k]] = 0.0
+            if totals[distinct[k]] != 0.0:
+                state[at], skips[at] = distinct[k], totals[distinct[k]]
+                totals[distinct[k]] = 0.0
                 at += 1
         starts[p + 1] = at
 
@@ -344,44 +345,47 @@ def _expect(
 
     Return the log-posterior.
 
-    Logarithms are most of the work. So probabilities of the same exponent are multiplied and have
-    one logarithm for many: those of one or two skips, and the priors of pairs that have the same.
+    Logarithms are most of the work. So probabilities with the same exponent are multiplied, with
+    one logarithm for many of them: those of one or two skips, and the priors of consecutive pairs
+    that have the same prior.
     """
-    total, few, attracted, not_attracted, shared, weight = 0.0, 1.0, 1.0, 1.0, 0.0, 0.0
+    total, product, attracted, not_attracted = 0.0, 1.0, 1.0, 1.0
+    prior_mean, prior_strength = 0.0, 0.0
     for p in range(len(clicks)):
-        chance, passed, expected = theta[p], 1.0 - theta[p], clicks[p]
+        chance, unattractive, expected = theta[p], 1.0 - theta[p], clicks[p]
         for i in range(starts[p], starts[p + 1]):
             examination = gamma[state[i]]
             no_click = 1.0 - chance * examination
-            more = skips[i] * examination * passed / no_click
+            more = skips[i] * examination * unattractive / no_click
             expected += more
             examined[state[i]] += more
             if skips[i] == 1.0:
-                few *= no_click
+                product *= no_click
             elif skips[i] == 2.0:
-                few *= no_click * no_click
+                product *= no_click * no_click
             else:
                 total += skips[i] * math.log(no_click)
-            if few < SMALLEST_PRODUCT:
-                total += math.log(few)
-                few = 1.0
+            if product < SMALLEST_PRODUCT:
+                total += math.log(product)
+                product = 1.0
         examinations[p] = expected
         if clicks[p] > 0.0:
             total += clicks[p] * math.log(chance)
         if (
-            mean[p] != shared
-            or strength[p] != weight
+            mean[p] != prior_mean
+            or strength[p] != prior_strength
             or attracted < SMALLEST_PRODUCT
             or not_attracted < SMALLEST_PRODUCT
         ):
-            log_prior = shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted)
-            total += weight * log_prior
+            log_prior = prior_mean * math.log(attracted)
+            log_prior += (1.0 - prior_mean) * math.log(not_attracted)
+            total += prior_strength * log_prior
             attracted = not_attracted = 1.0
-            shared, weight = mean[p], strength[p]
+            prior_mean, prior_strength = mean[p], strength[p]
         attracted *= chance
-        not_attracted *= passed
-    log_prior = shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted)
-    return total + math.log(few) + weight * log_prior
+        not_attracted *= unattractive
+    log_prior = prior_mean * math.log(attracted) + (1.0 - prior_mean) * math.log(not_attracted)
+    return total + math.log(product) + prior_strength * log_prior
 
 
 @kernel
@@ -392,12 +396,12 @@ def fill_browsing_chain(
     for s in range(len(page) - 1):
         n = page[s + 1] - page[s]
         for last in range(n + 1):
-            none = 1.0
+            no_click = 1.0
             for j in range(last, n):
                 chance = theta[page[s] + j] * gamma[last, j]
-                out[s, last, j] = none * chance
-                none *= 1.0 - chance
-            end[s, last] = none
+                out[s, last, j] = no_click * chance
+                no_click *= 1.0 - chance
+            end[s, last] = no_click
 
 
 def browse_pages(
@@ -411,14 +415,15 @@ def browse_pages(
 def extend_examination(gamma: Float64, length: int) -> Float64:
     """γ [last, position] for longer pages.
 
-    A position beyond the known ones has the examination of the last, as far below the last click.
+    A position beyond the known ones has the γ of the last known one, at the same distance from the
+    last click.
     """
-    known = gamma.shape[1]
-    if length <= known:
+    n_known = gamma.shape[1]
+    if length <= n_known:
         return gamma
     last, position = np.indices((length + 1, length))
-    beyond = np.maximum(position - known + 1, 0)
-    moved = np.where(last > 0, np.maximum(last - beyond, 1), 0)
+    beyond = np.maximum(position - n_known + 1, 0)
+    known_last = np.where(last > 0, np.maximum(last - beyond, 1), 0)
     return np.ascontiguousarray(
-        gamma[np.minimum(moved, known - 1), np.minimum(position, known - 1)]
+        gamma[np.minimum(known_last, n_known - 1), np.minimum(position, n_known - 1)]
     )

@@ -2,7 +2,7 @@
 
 In component t the attractiveness has odds that are a factor e^(b_t) higher; the examination γ is
 common. So clicks of one session are correlated, in both directions: a user who clicked one ad is
-likely of a component that clicks more. Given its component, a session is one of PBM or UBM.
+likely of a component that clicks more. Given its component, a session follows PBM or UBM.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from reclick.runtime.jit import kernel
 
 FIRST_SHIFT = 1.0  # of the outermost components, in log-odds, where EM starts
 LEAST_MIXING = 1e-6
-SMALLEST_PRODUCT = 1e-200  # its logarithm is taken before it vanishes
+SMALLEST_PRODUCT = 1e-200  # the logarithm of a smaller product is taken before it underflows
 
 
 class MixtureParameters(NamedTuple):
@@ -54,14 +54,14 @@ class MixtureParameters(NamedTuple):
 
 
 def first_parameters(one: ExaminationParameters, components: int) -> MixtureParameters:
-    """Where EM starts: from a fit with one component, the shifts apart."""
+    """Start EM at a fit with one component, with shifts at equal distances."""
     shifts = np.linspace(-FIRST_SHIFT, FIRST_SHIFT, components) if components > 1 else np.zeros(1)
     mixing = np.full(components, 1 / components)
     return MixtureParameters(log_odds(one.theta), one.gamma, shifts, mixing)
 
 
 class StateTotals(NamedTuple):
-    """Clicks and impressions by state, which are the same whatever the components are."""
+    """Clicks and impressions by state, which do not depend on the components."""
 
     clicked: Float64  # [state]
     shown: Float64  # [state]
@@ -83,13 +83,13 @@ def fit_components(
     mean, strength = prior.theta
     reached = totals.shown > 0
 
-    def m_step(now: MixtureParameters, found: Statistics) -> MixtureParameters:
-        clicks, skips = found.pairs["clicks"], found.pairs["skips"]
-        mixing = np.maximum(found.totals["members"], LEAST_MIXING * sessions)
+    def m_step(now: MixtureParameters, statistics: Statistics) -> MixtureParameters:
+        clicks, skips = statistics.pairs["clicks"], statistics.pairs["skips"]
+        mixing = np.maximum(statistics.totals["members"], LEAST_MIXING * sessions)
         mixing /= mixing.sum()
         odds = fit_log_odds(clicks, skips, mean, strength, now.shifts, now.odds)
         shifts = fit_shifts(clicks, skips, odds, now.shifts, mixing)
-        examined = totals.clicked + found.totals["examined"]
+        examined = totals.clicked + statistics.totals["examined"]
         gamma = posterior_mean(examined, totals.shown, prior.gamma, prior.gamma_strength)
         gamma = np.clip(gamma, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
         return MixtureParameters(odds, gamma, shifts, mixing)
@@ -122,7 +122,7 @@ def _centre(now: MixtureParameters) -> MixtureParameters:
 def _extrapolate(
     first: MixtureParameters, second: MixtureParameters, third: MixtureParameters, limit: float
 ) -> tuple[MixtureParameters, float]:
-    """Where two steps seem to lead, in log-odds and logarithms."""
+    """Extrapolate two steps, in log-odds and logarithms."""
     points = [
         np.concatenate([each.odds, log_odds(each.gamma), each.shifts, np.log(each.mixing)])
         for each in (first, second, third)
@@ -140,10 +140,12 @@ def e_step(
     parameters: MixtureParameters, block: QueryBlock, *, length: int, browsing: bool
 ) -> Statistics:
     """Expected clicks and examined skips [pair, component], and sessions of each component."""
-    found = _Expectations.zeros(block, parameters)
-    total = _run_pass(parameters, block, found, np.zeros(0), length, browsing)
-    pairs = PairSums.of(block.first_pair, clicks=found.clicks, skips=found.skips)
-    return Statistics(total, {"examined": found.examined, "members": found.members}, pairs)
+    expectations = _Expectations.zeros(block, parameters)
+    total = _run_pass(parameters, block, expectations, np.zeros(0), length, browsing)
+    pairs = PairSums.of(block.first_pair, clicks=expectations.clicks, skips=expectations.skips)
+    return Statistics(
+        total, {"examined": expectations.examined, "members": expectations.members}, pairs
+    )
 
 
 def score(
@@ -151,8 +153,8 @@ def score(
 ) -> Float64:
     """The log-probability of the click set of each session [session]."""
     out = np.empty(len(block))
-    found = _Expectations.zeros(block, parameters)
-    _run_pass(parameters, block, found, out, length, browsing)
+    expectations = _Expectations.zeros(block, parameters)
+    _run_pass(parameters, block, expectations, out, length, browsing)
     return out
 
 
@@ -176,7 +178,7 @@ class _Expectations(NamedTuple):
 def _run_pass(
     parameters: MixtureParameters,
     block: QueryBlock,
-    found: _Expectations,
+    expectations: _Expectations,
     log_likelihood: Float64,
     length: int,
     browsing: bool,
@@ -185,7 +187,7 @@ def _run_pass(
     return float(
         _expect(
             block.pair, block.page, block.click, block.clicks, block.weight, length, browsing,
-            theta, parameters.gamma, np.log(parameters.mixing), *found, log_likelihood,
+            theta, parameters.gamma, np.log(parameters.mixing), *expectations, log_likelihood,
         )
     )  # fmt: skip
 
@@ -193,34 +195,34 @@ def _run_pass(
 @kernel
 def _expect(  # noqa: PLR0912, one loop: a session stays in the cache for all sums
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, length: int,
-    browsing: bool, theta: Float64, gamma: Float64, log_mixing: Float64, clicked: Float64,
-    skipped: Float64, examined: Float64, members: Float64, log_likelihood: Float64,
+    browsing: bool, theta: Float64, gamma: Float64, log_mixing: Float64, expected_clicks: Float64,
+    expected_skips: Float64, examined: Float64, members: Float64, log_likelihood: Float64,
 ) -> float:  # fmt: skip
     """Add the expectations of every session, and return their log-likelihood.
 
-    theta is [pair, component]; log_likelihood [session] is filled where it has room.
+    `theta` is [pair, component]; `log_likelihood` [session] is filled unless it is empty.
     """
     components = len(log_mixing)
-    marked, state = np.zeros(length, np.bool_), np.empty(length, np.int64)
+    is_clicked, state = np.zeros(length, np.bool_), np.empty(length, np.int64)
     posterior, products = np.empty(components), np.empty(components)
     total = 0.0
     for s in range(len(weight)):
         first, n = page[s], page[s + 1] - page[s]
         for c in range(clicks[s], clicks[s + 1]):
-            marked[click[c] - 1] = True
+            is_clicked[click[c] - 1] = True
         for t in range(components):
             posterior[t], products[t] = log_mixing[t], 1.0
         row = 0
         for j in range(n):
             state[j] = row + j
-            seen, p = gamma[row + j], pair[first + j]
+            examination, p = gamma[row + j], pair[first + j]
             for t in range(components):
-                chance = theta[p, t] * seen
-                products[t] *= chance if marked[j] else 1.0 - chance
+                chance = theta[p, t] * examination
+                products[t] *= chance if is_clicked[j] else 1.0 - chance
                 if products[t] < SMALLEST_PRODUCT:
                     posterior[t] += math.log(products[t])
                     products[t] = 1.0
-            if marked[j] and browsing:
+            if is_clicked[j] and browsing:
                 row = (j + 1) * length
         for t in range(components):
             posterior[t] += math.log(products[t])
@@ -233,16 +235,17 @@ def _expect(  # noqa: PLR0912, one loop: a session stays in the cache for all su
             members[t] += posterior[t]
         for j in range(n):
             p = pair[first + j]
-            if marked[j]:
-                marked[j] = False
+            if is_clicked[j]:
+                is_clicked[j] = False
                 for t in range(components):
-                    clicked[p, t] += posterior[t]
+                    expected_clicks[p, t] += posterior[t]
                 continue
-            seen, expected = gamma[state[j]], 0.0
+            examination, expected = gamma[state[j]], 0.0
             for t in range(components):
-                attracts = theta[p, t]
-                more = posterior[t] * seen * (1.0 - attracts) / (1.0 - attracts * seen)
-                skipped[p, t] += more
+                attractiveness = theta[p, t]
+                no_click = 1.0 - attractiveness * examination
+                more = posterior[t] * examination * (1.0 - attractiveness) / no_click
+                expected_skips[p, t] += more
                 expected += more
             examined[state[j]] += expected
     return total

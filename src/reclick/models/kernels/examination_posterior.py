@@ -24,7 +24,7 @@ from reclick.runtime.jit import kernel, subkernel
 from reclick.runtime.parallel import parallel_map
 
 LOG_HEIGHT_CUTOFF = 32.0  # the density is negligible at e^-32 of its height
-TAIL_TOLERANCE = 1e-8  # a tail is an exponential when all else is less than this in the log-density
+TAIL_TOLERANCE = 1e-8  # a tail is exponential where other terms of the log-density are smaller
 PANELS_PER_SIDE = 4  # on each side of the mode
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
 PAIRS_PER_CHUNK = 16_384  # pairs worked on at once by one thread
@@ -61,7 +61,7 @@ def posterior_quantiles(
 ) -> Float64:
     """The posterior mean of θ of some pairs, and its quantiles [row, 1 + quantile].
 
-    `prior` is that of the pairs asked for [row], `probabilities` are those of the quantiles.
+    `prior` is that of these pairs [row], `probabilities` are those of the quantiles.
     """
     out = np.empty((len(row), 1 + len(probabilities)))
     work = partial(_fill_chunk, cells, row, prior, gamma, np.array(probabilities, np.float64), out)
@@ -143,7 +143,7 @@ def _log_density(u: float, a: float, b: float, examination: Float64, skips: Floa
 
 @subkernel
 def _mode(a: float, b: float, examination: Float64, skips: Float64) -> tuple[float, float]:
-    """The mode in u, and about how wide the density is there.
+    """The mode in u, and the approximate width of the density there.
 
     It is where A − B θ/(1−θ) − Σ skips γθ/(1−γθ) = 0, by Newton's method inside a bracket.
     """
@@ -156,9 +156,9 @@ def _mode(a: float, b: float, examination: Float64, skips: Float64) -> tuple[flo
         odds = math.exp(min(u, 700.0))
         slope, curve = a - b * odds, b * odds
         for c in range(len(examination)):
-            none = 1.0 - examination[c] + examination[c] * rest
-            slope -= skips[c] * examination[c] * theta / none
-            curve += skips[c] * examination[c] * theta * rest / (none * none)
+            no_click = 1.0 - examination[c] + examination[c] * rest
+            slope -= skips[c] * examination[c] * theta / no_click
+            curve += skips[c] * examination[c] * theta * rest / (no_click * no_click)
         width = 1.0 / math.sqrt(max(rest * curve, 1e-300))
         if slope > 0.0:
             low = u
@@ -259,7 +259,7 @@ def _integrate(
 
 @subkernel
 def _quantile(
-    wanted: float,
+    mass: float,
     height: float,
     a: float,
     b: float,
@@ -268,23 +268,23 @@ def _quantile(
     edges: Float64,
     masses: Float64,
 ) -> float:
-    """The θ below which there is this mass.
+    """Find the θ below which there is this mass.
 
-    In a tail by its closed form, else in its panel by Newton's method inside a bracket.
+    In a tail by its closed form, else in a panel by Newton's method inside a bracket.
     """
-    if wanted <= masses[0]:
-        return math.exp(max(edges[0] + math.log(wanted / masses[0]) / a, -745.0))
+    if mass <= masses[0]:
+        return math.exp(max(edges[0] + math.log(mass / masses[0]) / a, -745.0))
     below, k = masses[0], 0
-    while k < 2 * PANELS_PER_SIDE and below + masses[k + 1] < wanted:
+    while k < 2 * PANELS_PER_SIDE and below + masses[k + 1] < mass:
         below += masses[k + 1]
         k += 1
     if k == 2 * PANELS_PER_SIDE:
-        left = max(masses[-1] - (wanted - below), 1e-300)
-        return 1.0 / (1.0 + math.exp(-min(edges[-1] - math.log(left / masses[-1]) / b, 745.0)))
+        remaining = max(masses[-1] - (mass - below), 1e-300)
+        return 1.0 / (1.0 + math.exp(-min(edges[-1] - math.log(remaining / masses[-1]) / b, 745.0)))
     low, high = edges[k], edges[k + 1]
-    u = low + (high - low) * (wanted - below) / masses[k + 1]
+    u = low + (high - low) * (mass - below) / masses[k + 1]
     for _ in range(100):
-        over = below + _mass(edges[k], u, height, a, b, examination, skips)[0] - wanted
+        over = below + _mass(edges[k], u, height, a, b, examination, skips)[0] - mass
         if over < 0.0:
             low = u
         else:

@@ -1,4 +1,4 @@
-"""Initiation: whether the user examines the list at all, with μ, one for all queries or one each.
+"""Initiation: whether the user examines the list at all, with μ, for all queries or per query.
 
 A session with a click was initiated. One without was, with probability μ B / (1 − μ + μ B), where
 B is the probability that a user who examines the top clicks nothing.
@@ -33,7 +33,7 @@ Rate = Float64 | float  # [query], or one for all queries
 
 
 def rate_of_block(value: Rate, block: QueryBlock) -> Float64:
-    """A rate per query, or one for all, as that of each query of a block [query]."""
+    """The rate of each query of a block [query], from a rate per query or one for all."""
     if isinstance(value, np.ndarray | RowRun):
         return value[block.queries]
     return np.full(block.n_queries, float(value))
@@ -47,7 +47,7 @@ def rate_of_sessions(values: Float64 | None, overall: float, query: Int32) -> Ra
 
 
 class RateCounts(NamedTuple):
-    """How often something happened, and how often it could have."""
+    """The successes and the trials of the rates of queries."""
 
     successes: Float64  # [query]
     trials: Float64  # [query]
@@ -55,18 +55,18 @@ class RateCounts(NamedTuple):
     total_trials: float
 
 
-def estimate_rate(now: Rate, found: RateCounts, mean: float, strength: float) -> Rate:
-    """A rate per query, or one for all queries: as it is now."""
+def estimate_rate(now: Rate, counts: RateCounts, mean: float, strength: float) -> Rate:
+    """Estimate a rate per query, or one for all queries, whichever `now` is."""
     if isinstance(now, np.ndarray):
-        return clip_to_interior(posterior_mean(found.successes, found.trials, mean, strength))
+        return clip_to_interior(posterior_mean(counts.successes, counts.trials, mean, strength))
     total = posterior_mean(
-        np.asarray(found.total_successes), np.asarray(found.total_trials), mean, strength
+        np.asarray(counts.total_successes), np.asarray(counts.total_trials), mean, strength
     )
     return float(clip_to_interior(total))
 
 
 def clip_to_interior(probability: Float64) -> Float64:
-    """The same, with nothing impossible or certain."""
+    """Clip probabilities away from 0 and 1."""
     return np.clip(probability, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
 
 
@@ -90,13 +90,13 @@ class InitiationPrior(NamedTuple):
 
     def estimate(self, now: Rate, statistics: Statistics) -> Rate:
         """The M-step, from the sessions whose list was examined."""
-        found = RateCounts(
+        counts = RateCounts(
             statistics.pairs["initiated"],
             self.n_sessions,
             float(statistics.totals["all_initiated"]),
             self.total,
         )
-        return estimate_rate(now, found, *self._mean_and_strength(now))
+        return estimate_rate(now, counts, *self._mean_and_strength(now))
 
     def log_density(self, now: Rate) -> float:
         """Log-density of μ."""
@@ -113,7 +113,7 @@ class InitiationParameters(NamedTuple):
     initiation: Rate
 
     def for_block(self, rows: BlockRows) -> Any:
-        """What the step of a block needs."""
+        """The parameters that the E-step of a block needs."""
         return cut_rows(self, rows, ("theta",), ("initiation",))
 
 
@@ -126,31 +126,31 @@ class InitiationBlock(NamedTuple):
 
     @property
     def rows(self) -> BlockRows:
-        """Where its pairs and queries stand among those of the log."""
+        """The rows of its pairs and queries among those of the log."""
         return self.unclicked.rows
 
 
 def split_to_first_click(block: QueryBlock) -> InitiationBlock:
-    """Sessions whose users stop at the first click."""
+    """Split off the sessions without a click; users examine the page down to the first click."""
     return _split(block, first_click_positions(block))
 
 
 def split_to_last_click(block: QueryBlock) -> InitiationBlock:
-    """Sessions whose users examine the page down to the last click."""
+    """Split off the sessions without a click; users examine the page down to the last click."""
     return _split(block, last_click_positions(block))
 
 
 def _split(block: QueryBlock, ends: Int64) -> InitiationBlock:
-    clicked = np.flatnonzero(ends)
-    shown = block.select(clicked)
-    observed = count_examinations(shown, examined_until(ends[clicked], shown))
-    n_clicked = np.bincount(shown.query, shown.weight, block.n_queries).astype(np.float64)
+    rows = np.flatnonzero(ends)
+    with_click = block.select(rows)
+    observed = count_examinations(with_click, examined_until(ends[rows], with_click))
+    n_clicked = np.bincount(with_click.query, with_click.weight, block.n_queries).astype(np.float64)
     return InitiationBlock(observed, n_clicked, block.select(np.flatnonzero(ends == 0)))
 
 
 @dataclass(frozen=True)
 class InitiationProblem(EMProblem[InitiationParameters]):
-    """θ and μ of a cascade that ends at known positions, by EM over who examined the list.
+    """θ and μ of a cascade that ends at known positions; who examined the list is not observed.
 
     θ = (clicks + s m) / (expected examinations + s); μ = expected initiated sessions / sessions.
     """
@@ -163,16 +163,16 @@ class InitiationProblem(EMProblem[InitiationParameters]):
 
     @property
     def sessions(self) -> float:  # type: ignore[override]
-        """Of the whole log."""
+        """The number of sessions of the whole log."""
         return self.initiation.total
 
     @property
     def e_step(self) -> Callable[[InitiationParameters, InitiationBlock], Statistics]:
-        """Of a block of sessions."""
+        """The E-step of a block of sessions."""
         return e_step
 
     def start(self, last: InitiationParameters | None) -> InitiationParameters:
-        """The prior means, or where another EM ended; a μ per query starts at that of all."""
+        """The prior means, or the result of another EM; each μ per query starts at that of all."""
         now = last or InitiationParameters(clip_to_interior(self.prior.mean), FIRST_INITIATION)
         if not self.by_query:
             return now
@@ -180,17 +180,17 @@ class InitiationProblem(EMProblem[InitiationParameters]):
         return now._replace(initiation=rates)
 
     def m_step(self, now: InitiationParameters, statistics: Statistics) -> InitiationParameters:
-        """θ of each pair, and μ of each query or of all."""
+        """Estimate θ of each pair, and μ of each query or of all."""
         theta = posterior_mean(self.clicks, statistics.pairs["examinations"], *self.prior)
         rate = self.initiation.estimate(now.initiation, statistics)
         return InitiationParameters(clip_to_interior(theta), rate)
 
     def log_prior(self, now: InitiationParameters) -> float:
-        """Of one μ for all queries."""
+        """Log-density of one μ for all queries."""
         return 0.0 if self.by_query else self.initiation.log_density(now.initiation)
 
     def log_row_prior(self, now: InitiationParameters) -> float:
-        """Of θ, and of a μ per query."""
+        """Log-density of θ, and of each μ per query."""
         value = log_beta(now.theta, *self.prior)
         return value + self.initiation.log_density(now.initiation) if self.by_query else value
 
@@ -218,16 +218,16 @@ def _expect_unclicked(
     pair: Int32, pair_query: Int32, page: Int64, weight: Float64, theta: Float64,
     initiation: Float64, examinations: Float64, initiated: Float64,
 ) -> float:  # fmt: skip
-    """Add what is expected of sessions without a click, and return their log-probability."""
+    """Add the expectations of sessions without a click, and return their log-probability."""
     total = 0.0
     for s in range(len(weight)):
         query = pair_query[pair[page[s]]]
         start = initiation[query]
-        go = start
+        examined_no_click = start
         for i in range(page[s], page[s + 1]):
-            go *= 1.0 - theta[pair[i]]
-        no_click = max(1.0 - start + go, SMALLEST_PROBABILITY)
-        expected = weight[s] * go / no_click
+            examined_no_click *= 1.0 - theta[pair[i]]
+        no_click = max(1.0 - start + examined_no_click, SMALLEST_PROBABILITY)
+        expected = weight[s] * examined_no_click / no_click
         initiated[query] += expected
         for i in range(page[s], page[s + 1]):
             examinations[pair[i]] += expected

@@ -1,8 +1,8 @@
 """Fatigue and transitions: when users stop and what they click next, pooled and per query.
 
 η_k = (β'_k + α_k) / (β'_k + α_k + β_k + b_k) and γ_lj = (δ_lj + α_lj) / Σ_j (δ_lj + α_lj). The
-pseudo-counts α and b are a prior mean times a strength, which is never quite 0: nothing that can
-happen has probability 0.
+pseudo-counts α and b are a prior mean times a strength, which is above 0: no possible event has
+probability 0.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from reclick.runtime.arguments import check_arguments
 from reclick.runtime.jit import kernel
 from reclick.runtime.plots import plot_transitions
 
-MIN_STRENGTH = 1e-6  # of a prior, in sessions: what a query has not done yet stays possible
+MIN_STRENGTH = 1e-6  # of a prior, in sessions: events that a query lacks stay possible
 FATIGUE_MARGIN = 1e-12  # how near to 0 and 1 the fatigue of a query may come
-DEFAULT_STRENGTH = 10.0  # where evidence has nothing to say
+DEFAULT_STRENGTH = 10.0  # where there is no evidence
 STRENGTH_RANGE = (1e-2, 1e6)  # that evidence chooses from
 SEARCH_STEPS = 40  # of the golden section, each a factor of 0.62
 DISTANCE_STEPS = 100  # of the weights of distances
-LEAST_MEAN = 1e-12  # of what evidence is computed with
+LEAST_MEAN = 1e-12  # in the computation of evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class StopsAndTransitions:
         """The same for pages of up to `length` ads.
 
         An unknown position is as rare as the rarest; the transitions from it are those from the
-        start; fatigue is that of the last known step. What is added does not depend on `length`,
-        as pages of all lengths are answered together.
+        start; fatigue is that of the last known step. The new values do not depend on `length`, as
+        pages of different lengths are computed together.
         """
-        known = self.gamma.shape[1]
-        if length <= known:
+        n_known = self.gamma.shape[1]
+        if length <= n_known:
             return self
-        eta = np.concatenate([self.eta, np.full(length - known, self.eta[-1])])
+        eta = np.concatenate([self.eta, np.full(length - n_known, self.eta[-1])])
         gamma = np.full(
             (length + 1, length), max(float(self.gamma[self.gamma > 0].min(initial=1.0)), 0.0)
         )
-        gamma[: known + 1, :known] = self.gamma
-        gamma[known + 1 :, :] = gamma[0]
+        gamma[: n_known + 1, :n_known] = self.gamma
+        gamma[n_known + 1 :, :] = gamma[0]
         gamma[np.arange(1, length + 1), np.arange(length)] = 0.0
         return StopsAndTransitions(eta, gamma)
 
@@ -120,29 +120,29 @@ class PriorStrengths(NamedTuple):
 
 
 def smooth_transitions(counts: Counts, base: StopsAndTransitions) -> StopsAndTransitions:
-    """The same with rows of γ shrunk to what their distance and direction say.
+    """Shrink the rows of γ after a click towards weights by distance and direction.
 
     Row l has the prior mean w(j − l) / Σ_i w(i − l), one weight w per distance up and down, of all
-    rows after a click together; its strength is that of highest evidence. So moves that were seldom
-    made from one position, such as those far back up, are as they are from others.
+    rows after a click together; its strength is that of highest evidence. So moves that are rare
+    from one position, such as those far back up, get the share that they have from other positions.
     """
     _, _, delta = pooled_events(counts)
     n = min(delta.shape[1], base.gamma.shape[1])
     delta = delta[1 : n + 1, :n]
     rows = delta.sum(axis=1)
     distance = np.arange(n) - np.arange(n)[:, None] + n - 1  # [last, position]
-    moved, weight = np.bincount(distance.ravel(), delta.ravel(), 2 * n - 1), np.ones(2 * n - 1)
+    moves, weight = np.bincount(distance.ravel(), delta.ravel(), 2 * n - 1), np.ones(2 * n - 1)
     other = ~np.eye(n, dtype=bool)
     for _ in range(DISTANCE_STEPS):  # as in Hunter 2004: each step raises the likelihood
         share = rows / np.maximum((weight[distance] * other).sum(axis=1), LEAST_MEAN)
         expected = np.bincount(distance.ravel(), (share[:, None] * other).ravel(), 2 * n - 1)
-        weight = np.maximum(moved / np.maximum(expected, LEAST_MEAN), LEAST_MEAN)
+        weight = np.maximum(moves / np.maximum(expected, LEAST_MEAN), LEAST_MEAN)
     means = weight[distance] * other
     means /= np.maximum(means.sum(axis=1, keepdims=True), LEAST_MEAN)
     strength = choose_strength(rows, means[other], delta[other])
     gamma = base.gamma.copy()
-    shrunk = (delta + strength * means) / (rows + strength)[:, None]
-    gamma[1 : n + 1, :n] = np.where(other, np.maximum(shrunk, LEAST_MEAN), 0.0)
+    smooth = (delta + strength * means) / (rows + strength)[:, None]
+    gamma[1 : n + 1, :n] = np.where(other, np.maximum(smooth, LEAST_MEAN), 0.0)
     sums = gamma[1 : n + 1, :n].sum(axis=1, keepdims=True)
     gamma[1 : n + 1, :n] /= np.where(sums > 0, sums, 1.0)
     return replace(base, gamma=gamma)
@@ -165,7 +165,7 @@ def choose_strength(totals: Float64, means: Float64, counts: Float64) -> float:
 
 
 def _golden_section(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function with one maximum has it."""
+    """Find the maximum of a function that has only one."""
     ratio = (math.sqrt(5) - 1) / 2
     inner = [high - ratio * (high - low), low + ratio * (high - low)]
     values = [function(each) for each in inner]
@@ -205,18 +205,18 @@ def _fatigue(exactly: Float64, more: Float64, floor: float) -> Float64:
 def _transitions(delta: Float64, floor: float) -> Float64:
     """Rows of δ over their sums; a row without moves is uniform; γ_ll = 0."""
     length = delta.shape[1]
-    own = np.zeros(delta.shape, bool)
-    own[np.arange(1, length + 1), np.arange(length)] = True
+    is_diagonal = np.zeros(delta.shape, bool)
+    is_diagonal[np.arange(1, length + 1), np.arange(length)] = True
     totals = delta.sum(axis=1, keepdims=True)
     gamma = np.where(totals > 0, delta / np.where(totals > 0, totals, 1), 1.0)
-    gamma = np.where(own, 0.0, np.maximum(gamma, floor))
+    gamma = np.where(is_diagonal, 0.0, np.maximum(gamma, floor))
     sums = gamma.sum(axis=1, keepdims=True)
     return np.asarray(gamma / np.where(sums > 0, sums, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class QueryTransitionCounts:
-    """The stops and transitions of each query: its non-zero β' and δ, laid end to end."""
+    """The stops and transitions of each query: its non-zero β' and δ, concatenated."""
 
     stop_starts: Int64  # [query + 1]
     stop_clicks: Int32  # [entry] k
@@ -281,8 +281,8 @@ class QueryTransitionCounts:
             np.concatenate([eta[reached], 1 - eta[reached]]),
             np.concatenate([ended[reached], more[reached]]),
         )
-        mover = np.repeat(np.arange(len(self.move_starts) - 1), np.diff(self.move_starts))
-        _, totals = _add_up(mover * (steps + 1) + self.move_from, self.move_sessions)
+        move_query = np.repeat(np.arange(len(self.move_starts) - 1), np.diff(self.move_starts))
+        _, totals = _add_up(move_query * (steps + 1) + self.move_from, self.move_sessions)
         means = base.extend(steps).gamma[self.move_from, self.move_to - 1]
         return PriorStrengths(fatigue, choose_strength(totals, means, self.move_sessions))
 
@@ -310,8 +310,8 @@ class QueryTransitionCounts:
 
 def _add_up(key: Int64, weight: Float64) -> tuple[Int64, Float64]:
     """The distinct keys, sorted, and the sum of their weights."""
-    keys, which = np.unique(key, return_inverse=True)
-    return keys, np.bincount(which, weight, len(keys)).astype(np.float64)
+    keys, inverse = np.unique(key, return_inverse=True)
+    return keys, np.bincount(inverse, weight, len(keys)).astype(np.float64)
 
 
 @kernel

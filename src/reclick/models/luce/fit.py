@@ -1,4 +1,4 @@
-"""Fits of LuceClick: sessions in blocks, EM from a start, a pilot, and what a fit leaves behind."""
+"""Fits of LuceClick: sessions in blocks, EM, the pilot, and the state after a fit."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ class TrainingData(NamedTuple):
     """Sessions and their cells."""
 
     layout: Layout
-    sessions: float  # how many
+    sessions: float  # their number
     blocks: list[LuceBlock]
 
     @classmethod
     def of(cls, sessions: GroupedSessions, layout: Layout) -> TrainingData:
-        """The sessions in blocks."""
-        blocks = [make_block(layout.cells, each) for each in sessions.blocks()]
+        """Split sessions into blocks with cells."""
+        blocks = [make_block(layout.cells, block) for block in sessions.blocks()]
         return cls(layout, float(sessions.weight.sum()), blocks)
 
     def with_redundancy(self, kappa: float, tokens: TokenLists | None) -> TrainingData:
-        """The same sessions, in which ads that repeat the words of clicked ones lose weight."""
+        """Let ads that repeat the words of clicked ads lose weight, by the factor κ."""
         if not kappa or tokens is None:
             return self
         pair_ad = self.layout.counts.pair_ad
-        overlaps = (block_overlap(tokens, pair_ad, each.sessions) for each in self.blocks)
+        overlaps = (block_overlap(tokens, pair_ad, block.sessions) for block in self.blocks)
         pairs = zip(self.blocks, overlaps, strict=True)
         return self._replace(blocks=[b._replace(redundancy=kappa, overlap=o) for b, o in pairs])
 
     def maximise(self, start: LuceParameters, **loop: Any) -> LuceResult:
-        """EM from a start."""
+        """Run EM from `start`."""
         return start.maximise(self.blocks, e_step, sessions=self.sessions, **loop)
 
 
 class LuceState(NamedTuple):
-    """A fit without its sessions: what answers and updates need."""
+    """The result of a fit that answers and updates need; it has no sessions."""
 
     hyper: Hyperparameters
     layout: Layout
@@ -77,62 +77,63 @@ class LuceState(NamedTuple):
         result: LuceResult,
         earlier: Float64 | float = 0.0,
     ) -> LuceState:
-        """The state after a fit, with the information of earlier sessions."""
-        found = [pair_information(result.parameters, each) for each in data.blocks]
-        fitted = result.parameters.remember(result.statistics)
-        known = np.maximum(np.concatenate(found, axis=1), 0.0)  # rounding may leave less
-        return cls(hyper, data.layout, fitted, known + earlier)
+        """Make the state after a fit; `earlier` is the information of earlier sessions."""
+        blocks = [pair_information(result.parameters, block) for block in data.blocks]
+        parameters = result.parameters.remember(result.statistics)
+        information = np.maximum(np.concatenate(blocks, axis=1), 0.0)  # < 0 by rounding errors
+        return cls(hyper, data.layout, parameters, information + earlier)
 
     def ad_record(self) -> AdRecord:
         """Clicks, exposure and choices of the factor θ of each pair, over all sessions."""
         appeal, pair, counts = self.parameters.appeal, self.layout.cells.pair, self.layout.counts
         theta = appeal.level(PAIR)
         clicks = np.bincount(pair, appeal.past.observed, len(theta)).astype(np.float64)
-        of_cell = appeal.past.exposure * appeal.weights()
-        expected = np.bincount(pair, of_cell, len(theta)).astype(np.float64)
+        cell_clicks = appeal.past.exposure * appeal.weights()
+        expected = np.bincount(pair, cell_clicks, len(theta)).astype(np.float64)
         choices = Choices.of(theta, expected, self.information[0] + self.information[1])
         return AdRecord(clicks, expected / theta, counts.pair_ad, len(counts.ads), choices)
 
     def move_to(
         self, at: IndexMap, sessions: GroupedSessions, prior: PairPrior, decay: float
     ) -> LuceState:
-        """The state with the pairs and queries of later sessions; its own count by `decay`."""
+        """Add the pairs and queries of later sessions; the sessions so far count by `decay`."""
         old, counts = self.layout.cells, sessions.counts
-        moved = at.pair[old.pair], old.position
-        cells = CellIndex(old.has_positions).add(*moved)
+        old_cells = at.pair[old.pair], old.position
+        cells = CellIndex(old.has_positions).add(*old_cells)
         layout = Layout.build(counts, counts.impressions, counts.volumes, cells).extend(sessions)
-        rows = {"cells": layout.cells.find(*moved), "pairs": at.pair, "queries": at.query}
-        information = np.stack([at.place_pairs(decay * each) for each in self.information])
-        fresh = initial_parameters(layout, self.hyper, prior, self.parameters.mixing.mean)
-        known = fresh.continue_from(self.parameters, rows, decay).with_rho_variance(information)
-        return LuceState(self.hyper, layout, known, information)
+        rows = {"cells": layout.cells.find(*old_cells), "pairs": at.pair, "queries": at.query}
+        information = np.stack([at.place_pairs(decay * row) for row in self.information])
+        initial = initial_parameters(layout, self.hyper, prior, self.parameters.mixing.mean)
+        parameters = initial.continue_from(self.parameters, rows, decay)
+        parameters = parameters.with_rho_variance(information)
+        return LuceState(self.hyper, layout, parameters, information)
 
     def typical_outside(self) -> float:
-        """The geometric mean over sessions of the f of their query's class by frequency."""
+        """The geometric mean, over sessions, of f of the frequency class of their query."""
         classes = np.log(self.parameters.query_outside.level(QUERY_CLASS))[self.layout.query_class]
         return float(np.exp(np.average(classes, weights=self.layout.volumes)))
 
     def query_outside(self, query: Int32) -> Float64:
-        """The f of some queries; that of a new query (−1) is as of rare ones."""
+        """The f of some queries; a new query (−1) has the f of the class of the rarest queries."""
         table = self.parameters.query_outside
         return np.where(query >= 0, table.weights_at(query), float(table.level(QUERY_CLASS)[0]))
 
-    def position_effects(self, found: ImpressionLookup, page: Int64) -> Float64:
-        """The effect of the position of each impression; 1 where nothing was seen there."""
-        out, layout, appeal = np.ones(len(found.row)), self.layout, self.parameters.appeal
+    def position_effects(self, lookup: ImpressionLookup, page: Int64) -> Float64:
+        """The effect of the position of each impression; 1 if the log has no such cell."""
+        out, layout, appeal = np.ones(len(lookup.row)), self.layout, self.parameters.appeal
         if not layout.cells.has_positions:
             return out
-        query = found.query[run_of_elements(page)].astype(np.int64)
+        query = lookup.query[run_of_elements(page)].astype(np.int64)
         position, longest = positions_in_runs(page), layout.longest
-        known = (query >= 0) & (position < longest)
-        out[known] = appeal.level(QUERY_POSITION)[query[known] * longest + position[known]]
-        rows = np.flatnonzero(found.row >= 0)
-        cell = layout.cells.find(found.row[rows], position[rows])
+        is_known = (query >= 0) & (position < longest)
+        out[is_known] = appeal.level(QUERY_POSITION)[query[is_known] * longest + position[is_known]]
+        rows = np.flatnonzero(lookup.row >= 0)
+        cell = layout.cells.find(lookup.row[rows], position[rows])
         out[rows[cell >= 0]] *= appeal.level(CELL)[cell[cell >= 0]]
         return out
 
     def attractiveness_information(self) -> Float64:
-        """The information on log θ of each pair, other weights of its query being unknown too.
+        """The information on log θ of each pair, if the other weights of its query are unknown too.
 
         The posterior of θ follows from it by Laplace's approximation.
         """
@@ -141,12 +142,12 @@ class LuceState(NamedTuple):
         prior = appeal.strength[:pairs] * appeal.level(PAIR) / appeal.mean[:pairs]
         if hyper.position_effect_strength is not None:
             cells = appeal.past.exposure, self.layout.cells.pair
-            left = information_left(outside + ads, *cells, hyper.position_effect_strength)
-            outside, ads = outside * left, ads * left
-        own, query = hyper.query_strength is not None, self.layout.counts.pair_query
+            share = information_left(outside + ads, *cells, hyper.position_effect_strength)
+            outside, ads = outside * share, ads * share
+        has_f, query = hyper.query_strength is not None, self.layout.counts.pair_query
         f_prior = (hyper.query_strength or 0.0) * self.parameters.query_outside.weights()
-        known = marginal_information(outside, ads, prior, query, f_prior, own)
-        return np.maximum(known, LEAST_INFORMATION)
+        information = marginal_information(outside, ads, prior, query, f_prior, has_f)
+        return np.maximum(information, LEAST_INFORMATION)
 
 
 def fit_luce(
@@ -156,7 +157,7 @@ def fit_luce(
     start: LuceParameters | None,
     **loop: Any,
 ) -> LuceResult:
-    """EM from `start`, or from the prior means; new components first share mixing weights."""
+    """Run EM from `start` or the prior means; a new mixture first has common mixing weights."""
     for stage, limits in plan_stages(hyper, start, loop):
         mixing = np.full(hyper.components, 1 / hyper.components)
         if start is not None and len(start.mixing.mean) == hyper.components:
@@ -170,7 +171,7 @@ def fit_luce(
 def plan_stages(
     hyper: Hyperparameters, start: LuceParameters | None, loop: dict[str, Any]
 ) -> list[tuple[Hyperparameters, dict[str, Any]]]:
-    """The stages of a fit; with several components, first with common mixing weights."""
+    """List the stages of a fit; a new mixture first has a stage with common mixing weights."""
     stages = [(hyper, loop)]
     if hyper.components > 1 and (start is None or len(start.mixing.mean) != hyper.components):
         stages.insert(0, (hyper._replace(mixing_strength=None), {**loop, **ROUGH}))
@@ -178,24 +179,25 @@ def plan_stages(
 
 
 def plan_pilot(hyper: Hyperparameters) -> Hyperparameters:
-    """The hyperparameters of a pilot."""
-    own = hyper.query_strength
-    alike = None if own is None else max(own, PILOT_QUERY_STRENGTH)
-    return hyper._replace(components=1, query_strength=alike)
+    """Return the hyperparameters of a pilot."""
+    strength = hyper.query_strength
+    strength = None if strength is None else max(strength, PILOT_QUERY_STRENGTH)
+    return hyper._replace(components=1, query_strength=strength)
 
 
 def fit_pilot(
     data: TrainingData, hyper: Hyperparameters, engine: Engine | None = None
 ) -> LuceState:
-    """A quick fit with one component and one prior mean for all pairs.
+    """Run a quick fit with one component and one prior mean for all pairs.
 
-    It gives the record of each ad, from which the prior of attractiveness comes, and how well each
-    ρ is known, which the fits that start from it use. Queries are held to be more alike in their
-    outside options than later: these would explain few sessions, and the ads would seem alike.
+    It gives the record of each ad, from which the prior of attractiveness is fitted, and the
+    variance of each ρ, which later fits start from. The outside options of queries have a stronger
+    prior than in later fits. Otherwise the outside option of a query with few sessions could
+    explain them, and its ads would seem alike.
     """
     pairs = len(data.layout.pair_class)
     flat = PairPrior(np.ones(pairs), np.full(pairs, PILOT_STRENGTH))
     result = fit_luce(data, plan_pilot(hyper), flat, None, engine=engine, **ROUGH)
     state = LuceState.of(hyper, data, result)
-    known = state.parameters.with_rho_variance(state.information)
-    return state._replace(parameters=known)
+    parameters = state.parameters.with_rho_variance(state.information)
+    return state._replace(parameters=parameters)

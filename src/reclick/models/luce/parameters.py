@@ -22,11 +22,11 @@ from reclick.fitting.transitions import outside_table, transition_table
 
 FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query
 N_CLASSES = len(FREQUENCY_CLASSES) + 1
-CLASS_STRENGTH = 2.0  # pseudo-choices: how strongly a class is held to 1
+CLASS_STRENGTH = 2.0  # pseudo-choices: how strongly the factor of a class is shrunk to 1
 PAIR, PAIR_CLASS, QUERY_POSITION, CELL = range(4)  # the levels of the appeal of a cell
 QUERY_CLASS = 0  # a level of the outside option of a query; level 1 is the query
 CELLS = "luce_cells"  # the saved table with the positions of each pair
-SAVED = {  # of what each saved table has a row; _0, _1, … are levels of factors
+SAVED = {  # the saved tables by type of row; _0, _1, … are levels of factors
     "pair": ["cells", "appeal_0", "appeal_3", "appeal_past", "satisfaction"],
     "query": ["appeal_2", "query_outside_1", "query_outside_past", "mixing"],
     "log": ["appeal_1", "query_outside_0", "outcomes_rates", "outcomes_clicks"],
@@ -38,33 +38,33 @@ TABLE_ROWS = {f"luce_{name}": row for row, names in SAVED.items() for name in na
 class Hyperparameters(NamedTuple):
     """The settings that a fit may choose, with their defaults.
 
-    Strengths are those of priors, in pseudo-choices (of ρ in clicks, of mixing weights in
-    sessions); None means one value common to all.
+    Strengths are those of priors, in pseudo-choices (for ρ in clicks, for mixing weights in
+    sessions). None means one value common to all.
     """
 
-    attractiveness_strength: float | str = "auto"  # auto: that of the evidence, a value per pair
+    attractiveness_strength: float | str = "auto"  # auto: by evidence, one value per pair
     evidence_factor: float = 1.0  # times that strength
     satisfaction_strength: float | None = 8.0
     satisfaction_prior: float = 0.4
     query_strength: float | None = 4.0  # the outside option of each query
     transition_strength: float = 8.0
     components: int = 1
-    component_strength: float = 4.0  # how strongly components are held to be alike
+    component_strength: float = 4.0  # how strongly components are shrunk to each other
     mixing_strength: float | None = 10.0  # the mixing weights of each query
     position_effect_strength: float | None = 30.0
     outcome_weight: float = 1.0
 
     def apply_strength(self, prior: PairPrior) -> PairPrior:
-        """A prior of attractiveness by evidence, with the strength that it has here."""
+        """Set the strength of a prior of attractiveness, which was fitted by evidence."""
         if isinstance(self.attractiveness_strength, str):
             return prior._replace(strength=prior.strength * self.evidence_factor)
-        given = np.full(len(prior.mean), self.attractiveness_strength)
-        return prior._replace(strength=given)
+        strength = np.full(len(prior.mean), self.attractiveness_strength)
+        return prior._replace(strength=strength)
 
 
 @dataclass(frozen=True, slots=True)
 class LuceParameters(ParameterTables):
-    """What EM estimates."""
+    """The parameters that EM estimates."""
 
     rows: ClassVar[Mapping[str, str]] = {
         "appeal": "cells",
@@ -78,11 +78,11 @@ class LuceParameters(ParameterTables):
     outside: FactorTable  # [component, clicks so far] ω
     query_outside: FactorTable  # [query] f
     mixing: MixingWeights  # [query, component]
-    satisfaction: RateTable  # [pair] ρ, from clicks that left another ad to click
+    satisfaction: RateTable  # [pair] ρ, from clicks with another ad remaining
     outcomes: OutcomeTable  # of conversions and quick returns
 
     def with_rho_variance(self, information: Float64) -> LuceParameters:
-        """The same, with the variance of each ρ that sessions with this information leave."""
+        """Set the variance of each ρ, given the information of the sessions [3, pair]."""
         return replace(self, satisfaction=self.satisfaction.with_variance(information[-1]))
 
 
@@ -100,48 +100,49 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, sessions: GroupedSessions, *, has_positions: bool) -> Layout:
-        """The layout of sessions."""
-        shown = sessions.whole.impressions, sessions.whole.volumes
-        return cls.build(sessions.counts, *shown, CellIndex(has_positions)).extend(sessions)
+        """Make the layout of sessions."""
+        totals = sessions.whole.impressions, sessions.whole.volumes
+        return cls.build(sessions.counts, *totals, CellIndex(has_positions)).extend(sessions)
 
     @classmethod
     def build(
         cls, counts: Counts, impressions: Float64, volumes: Float64, cells: CellIndex
     ) -> Layout:
-        """The layout of pairs with these impressions, and queries with these sessions."""
-        pair, query = (np.searchsorted(FREQUENCY_CLASSES, each) for each in (impressions, volumes))
+        """Make the layout of pairs with these impressions, and queries with these sessions."""
+        pair = np.searchsorted(FREQUENCY_CLASSES, impressions)
+        query = np.searchsorted(FREQUENCY_CLASSES, volumes)
         return cls(counts, pair, query, np.maximum(volumes, 1e-300), cells)
 
     def extend(self, sessions: GroupedSessions) -> Layout:
-        """The layout with the cells of more sessions of the same pairs."""
+        """Add the cells of more sessions of the same pairs."""
         return self._replace(cells=self.cells.add(sessions.pair, positions_in_runs(sessions.page)))
 
     @property
     def longest(self) -> int:
-        """The longest page."""
+        """The length of the longest page."""
         return max(self.counts.max_ads, 1)
 
     def row_starts(self, components: int) -> dict[str, Int64]:
         """Where each pair or query starts in the saved tables with several values for it."""
         cells = self.cells.starts(len(self.pair_class))
         queries = np.arange(len(self.query_class) + 1)
-        of_queries = {"luce_appeal_2": queries * self.longest, "luce_mixing": queries * components}
-        return {"luce_appeal_3": cells, "luce_appeal_past": cells, **of_queries}
+        starts = {"luce_appeal_2": queries * self.longest, "luce_mixing": queries * components}
+        return {"luce_appeal_3": cells, "luce_appeal_past": cells, **starts}
 
 
 def initial_parameters(
     layout: Layout, hyper: Hyperparameters, prior: PairPrior, mixing: Float64
 ) -> LuceParameters:
-    """Parameters at their prior means; components start apart, or they would stay alike.
+    """Start parameters at their prior means; components start apart, or they would stay the same.
 
-    `prior` is that of θ [pair], `mixing` [component] are mixing weights.
+    `prior` is the prior of θ [pair]. `mixing` are the mixing weights [component].
     """
     queries, longest = len(layout.counts.queries), layout.longest
-    apart = len(mixing), hyper.component_strength
+    mixture = len(mixing), hyper.component_strength
     return LuceParameters(
         appeal_table(layout, hyper, prior),
-        transition_table(longest, hyper.transition_strength, *apart),
-        outside_table(longest, *apart),
+        transition_table(longest, hyper.transition_strength, *mixture),
+        outside_table(longest, *mixture),
         query_table(layout, hyper),
         MixingWeights.build(queries, mixing, hyper.mixing_strength),
         RateTable.build(len(prior.mean), hyper.satisfaction_prior, hyper.satisfaction_strength),
@@ -150,7 +151,7 @@ def initial_parameters(
 
 
 def appeal_table(layout: Layout, hyper: Hyperparameters, prior: PairPrior) -> FactorTable:
-    """θ of each pair, the mean of pairs shown as often, and the effects of positions."""
+    """Make the table of θ of each pair, a factor per frequency class, and effects of positions."""
     pair, cells = layout.cells.pair, len(layout.cells)
     levels = [
         Level(pair, len(prior.mean), prior.strength, prior.mean),
@@ -165,7 +166,7 @@ def appeal_table(layout: Layout, hyper: Hyperparameters, prior: PairPrior) -> Fa
 
 
 def query_table(layout: Layout, hyper: Hyperparameters) -> FactorTable:
-    """The f of each query, and the mean of queries with as many sessions."""
+    """Make the table of f of each query, and a factor per class by number of sessions."""
     size = len(layout.query_class)
     levels = [Level(layout.query_class, N_CLASSES, CLASS_STRENGTH)]
     if hyper.query_strength is not None:

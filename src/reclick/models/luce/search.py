@@ -1,10 +1,10 @@
-"""Hyperparameters of LuceClick, by the likelihood of held-out sessions.
+"""The search for hyperparameters of LuceClick, by the likelihood of held-out sessions.
 
-The fast search fits a pilot to two thirds of the sessions, and then tries a handful of candidates,
-each from where the best so far ended. A value replaces the best so far if the other third gains at
-least MIN_GAIN per session and, for strengths, a standard error; several components must gain .001
-and two standard errors, the prior mean of ρ only MIN_GAIN. A small log has every third held out in
-turn. The full search tries more values, on three thirds too.
+The fast search fits a pilot to two thirds of the sessions, and then tries a few candidates, each
+from where the best fit so far ended. A value replaces the best so far if the log-likelihood of the
+other third improves by at least MIN_GAIN per session and, for strengths, by one standard error.
+Several components must gain .001 and two standard errors; the prior mean of ρ only MIN_GAIN. On a
+small log, every third is held out in turn. The full search tries more values, also on three thirds.
 """
 
 from __future__ import annotations
@@ -52,26 +52,27 @@ def search_hyperparameters(
     *,
     full: bool = False,
 ) -> Hyperparameters:
-    """The hyperparameters that held-out sessions choose; those that are fixed stay."""
-    candidates = [each for each in (FULL if full else FAST) if each.name not in fixed]
+    """Choose the hyperparameters that are not `fixed` on held-out sessions."""
+    candidates = [values for values in (FULL if full else FAST) if values.name not in fixed]
     folds = folds_to_judge(sessions, all_thirds=full) if candidates else []
     if not folds:
         return defaults
-    own = [_FoldTrials(fold, defaults, make_prior) for fold in folds]
+    trials = [_FoldTrials(fold, defaults, make_prior) for fold in folds]
     search = Search[Hyperparameters, LuceParameters](
-        lambda fold, hyper, start: own[fold].fit(hyper, start),
-        lambda fold, fitted: score(fitted, own[fold].test),
+        lambda fold, hyper, start: trials[fold].fit(hyper, start),
+        lambda fold, fitted: score(fitted, trials[fold].test),
         [fold.test.weight for fold in folds],
     )
-    best = search.attempt(defaults, [each.pilot for each in own])
-    for each in candidates:
-        if best.hyper.components > 1 or each.name not in ("mixing_strength", "component_strength"):
-            best = search.best_of(best, each)
+    best = search.attempt(defaults, [trial.pilot for trial in trials])
+    for candidate in candidates:
+        is_of_mixture = candidate.name in ("mixing_strength", "component_strength")
+        if best.hyper.components > 1 or not is_of_mixture:
+            best = search.best_of(best, candidate)
     return best.hyper
 
 
 class _FoldTrials:
-    """A fold, the fit that all others of it start from, and the prior that this one gives."""
+    """A fold, its pilot, from which its other fits start, and the prior from the pilot."""
 
     def __init__(self, fold: Fold, hyper: Hyperparameters, make_prior: MakePrior) -> None:
         layout = Layout.of(fold.train, has_positions=True).extend(fold.test)
@@ -82,6 +83,6 @@ class _FoldTrials:
         self._prior = make_prior(state.ad_record())
 
     def fit(self, hyper: Hyperparameters, start: LuceParameters) -> LuceParameters:
-        """A fit from where another ended."""
+        """Fit the model from where another fit ended."""
         prior = hyper.apply_strength(self._prior)
         return fit_luce(self._data, hyper, prior, start, **TRIAL).parameters

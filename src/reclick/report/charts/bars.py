@@ -26,7 +26,7 @@ from reclick.report.charts.svg import (
 from reclick.report.markup import Html, element, join
 
 ROW_HEIGHT = 23
-LINE_HEIGHT = 11.5  # of a name on two lines
+LINE_HEIGHT = 11.5  # of names on two lines
 NAME_WIDTH, LONG_NAME_WIDTH = 86, 112
 VALUE_WIDTH = 56
 MAX_COLUMN_LABELS = 11
@@ -36,29 +36,29 @@ HEAT_LEVELS = 10  # colours of the heat map in style.css
 def column_chart(
     names: Sequence[str],
     shares: Sequence[float],
-    published: Sequence[float | None],
+    published_shares: Sequence[float | None],
     *,
     height: float = 196,
 ) -> Html:
-    """Vertical bars with their shares above; a diamond marks a published figure."""
+    """Vertical bars with their shares above them; diamonds mark published figures."""
     floor, top = height - 20, 26.0
-    known = [value for value in published if value is not None]
-    up = Scale(0, max([*shares, *known, 1e-9]), floor, top)
+    known_shares = [value for value in published_shares if value is not None]
+    up = Scale(0, max([*shares, *known_shares, 1e-9]), floor, top)
     step = WIDTH / max(len(names), 1)
-    every = math.ceil(len(names) / MAX_COLUMN_LABELS)
+    label_step = math.ceil(len(names) / MAX_COLUMN_LABELS)
     shapes: list[Html] = []
     for index, (name, share) in enumerate(zip(names, shares, strict=True)):
         middle, width = (index + 0.5) * step, min(step * 0.62, 46)
         shapes.append(svg_rect(middle - width / 2, up(share), width, floor - up(share), "bar"))
-        if index % every == 0:
+        if index % label_step == 0:
             shapes.append(svg_text(middle, height - 7, name, "middle", "tick"))
-        if every == 1:
+        if label_step == 1:
             shapes.append(svg_text(middle, up(share) - 9, f"{100 * share:.1f}", "middle", "value"))
     shapes.append(svg_line(0, floor, WIDTH, floor, "baseline"))
     # to the right of the bar's middle, so that the marker does not hide the number above the bar
     diamonds = [
         ((index + 0.5) * step + min(step * 0.31, 23), up(value))
-        for index, value in enumerate(published)
+        for index, value in enumerate(published_shares)
         if value is not None
     ]
     if diamonds:
@@ -78,7 +78,7 @@ class DotRow(NamedTuple):
 
 
 def dot_plot(rows: Sequence[DotRow], *, percent: bool) -> tuple[Html, float]:
-    """A row per model: name, value as a dot with its interval, and number. Shapes and height."""
+    """A row per model: name, dot with its interval, and number. Returns shapes and height."""
     numbers = [v for row in rows for v in (row.value, row.low, row.high) if finite_or_none(v)]
     finite = [v for v in numbers if v is not None]
     names = [wrap_name(row.name, NAME_WIDTH) for row in rows]
@@ -100,7 +100,7 @@ def dot_plot(rows: Sequence[DotRow], *, percent: bool) -> tuple[Html, float]:
 
 
 def _fitting_ticks(across: Scale, *, percent: bool) -> list[tuple[float, str]]:
-    """Up to four ticks of an axis, as many as there is room for their labels."""
+    """Up to four ticks of an axis, as many as their labels have space for."""
     for max_ticks in (4, 3, 2):
         ticks = round_ticks(across.low, across.high, max_ticks)
         labels = format_ticks(ticks, percent=percent)
@@ -125,7 +125,7 @@ def _dot_row(row: DotRow, lines: Sequence[str], across: Scale, y: float) -> Html
 
 
 def bar_chart(bars: Sequence[tuple[str, float, str]], *, longest: float) -> tuple[Html, float]:
-    """Horizontal bars (name, share, class), with a gap between classes. Shapes and height."""
+    """Horizontal bars (name, share, class), gaps between classes. Returns shapes and height."""
     left = 112
     across = Scale(0, longest or 1, left, WIDTH - 50)
     shapes, y = [], 0.5 * ROW_HEIGHT
@@ -143,7 +143,7 @@ def bar_chart(bars: Sequence[tuple[str, float, str]], *, longest: float) -> tupl
 def heat_map(
     rows: Sequence[Sequence[float | None]], row_names: Sequence[str], column_names: Sequence[str]
 ) -> tuple[Html, float]:
-    """Return shapes and height of a table of shares, darker for larger ones.
+    """A table of shares, darker for larger ones. Returns shapes and height.
 
     None is an impossible cell.
     """
@@ -193,7 +193,7 @@ class PairedBars(NamedTuple):
 def paired_bar_chart(
     pairs: Sequence[PairedBars], headers: tuple[str, str], largest: tuple[float, float]
 ) -> tuple[Html, float]:
-    """Two bars per pair, each side on its own scale from 0 to its largest. Shapes and height."""
+    """Two bars per pair, with a scale for each side. Returns shapes and height."""
     room, middle = 44, WIDTH / 2
     reach = middle - room - 4
     shapes = [

@@ -73,9 +73,9 @@ class Axis:
 
 
 def category_axis(label: str, names: Sequence[str]) -> Axis:
-    """An axis of names at 0, 1, …; with many names, only some are written."""
-    every = math.ceil(len(names) / MAX_CATEGORY_LABELS)
-    ticks = tuple((index, name) for index, name in enumerate(names) if index % every == 0)
+    """An axis of names at 0, 1, …; with many names, only some have labels."""
+    label_step = math.ceil(len(names) / MAX_CATEGORY_LABELS)
+    ticks = tuple((index, name) for index, name in enumerate(names) if index % label_step == 0)
     return Axis(label, -0.5, len(names) - 0.5, ticks)
 
 
@@ -99,13 +99,13 @@ def format_ticks(ticks: Sequence[float], *, percent: bool = False) -> list[str]:
     >>> format_ticks([0.7, 0.75, 0.8], percent=True), format_ticks([1.0, 1.5])
     (['70', '75', '80'], ['1.0', '1.5'])
     """
-    scaled = [tick * (100 if percent else 1) for tick in ticks]
+    values = [tick * (100 if percent else 1) for tick in ticks]
 
     def suffices(digits: int) -> bool:
-        return all(abs(v - round(v, digits)) < 1e-9 * max(1, abs(v)) for v in scaled)
+        return all(abs(v - round(v, digits)) < 1e-9 * max(1, abs(v)) for v in values)
 
     digits = next((n for n in range(7) if suffices(n)), 7)
-    return [f"{value:.{digits}f}".replace("-", "−") for value in scaled]
+    return [f"{value:.{digits}f}".replace("-", "−") for value in values]
 
 
 def line_chart(
@@ -117,17 +117,17 @@ def line_chart(
     background: Sequence[str] = (),
     max_markers: int = 99,
 ) -> Html:
-    """Axes, and each series as a line with whiskers and markers, on the background.
+    """Axes, and each series as a line with whiskers and markers, over the background.
 
-    A curve of many points has about `max_markers` markers.
+    A curve with many points has about `max_markers` markers.
     """
     across, up = chart_scales(x, y, height)
-    shapes = (_draw_series(each, across, up, max_markers) for each in series)
+    shapes = (_draw_series(line, across, up, max_markers) for line in series)
     return join([*_draw_axes(x, y, across, up), *background, *shapes])
 
 
 def chart_scales(x: Axis, y: Axis, height: float = CHART_HEIGHT) -> tuple[Scale, Scale]:
-    """The scales of `line_chart`, for what is drawn on its background."""
+    """The scales of `line_chart`, for drawing its background."""
     left = max([20.0, *(text_width(label) for _, label in y.ticks)]) + 8
     across = Scale(x.low, x.high, left, WIDTH - RIGHT)
     return across, Scale(y.low, y.high, height - BOTTOM, TOP + FONT_SIZE)
@@ -149,19 +149,19 @@ def _draw_axes(x: Axis, y: Axis, across: Scale, up: Scale) -> list[Html]:
 
 
 def _draw_series(series: Series, across: Scale, up: Scale, max_markers: int) -> Html:
-    """A line broken where there is no finite value, whiskers and markers."""
+    """A line with gaps at values that are not finite, with whiskers and markers."""
     positions = _positions(series, across, up)
     whiskers = [
         (across(point.x), up(ends[0]), up(ends[1]))
         for point in series.points
         if (ends := finite_or_none(point.low, point.high)) and finite_or_none(point.y)
     ]
-    every = math.ceil(len(positions) / max_markers) or 1
-    marked = [position for position in positions if position][::every]
+    marker_step = math.ceil(len(positions) / max_markers) or 1
+    marker_positions = [position for position in positions if position][::marker_step]
     shapes = [svg_polyline(positions, "line")]
     if whiskers:
         shapes.append(svg_whiskers(whiskers, "whisker"))
-    shapes.append(svg_markers(marked, series.style, "mark"))
+    shapes.append(svg_markers(marker_positions, series.style, "mark"))
     return element("g", *shapes, class_=f"s{series.style + 1}")
 
 
@@ -184,42 +184,46 @@ def _legend_sample(style: int) -> Html:
 
 
 def volume_charts(data: ReportData, metrics: Sequence[str], sessions: str = "all") -> Html:
-    """Small charts, one per model, for each metric that has volume buckets; or nothing."""
+    """Small charts, one per model, for each metric that has volume buckets; may be empty."""
     figures = [_volume_figure(data, metric, sessions) for metric in metrics]
-    figures = [each for each in figures if each]
+    figures = [chart for chart in figures if chart]
     return element("div", *figures, class_="figs") if figures else Html("")
 
 
 def model_series(data: ReportData, keys: Sequence[ScoreKey]) -> list[Series]:
-    """A series per charted model over keys one step apart; nothing where support is small."""
+    """A series per model in charts, with a point per key; no value if the support is small."""
     enough = [is_enough(data.table.support(key)) for key in keys]
     series = []
     for model, style in data.styles.items():
         scores = [data.table.score(model, key) for key in keys]
         points = (
-            Point(index, each.value, each.low, each.high) if known else Point(index, None)
-            for index, (each, known) in enumerate(zip(scores, enough, strict=True))
+            Point(index, score.value, score.low, score.high)
+            if enough_support
+            else Point(index, None)
+            for index, (score, enough_support) in enumerate(zip(scores, enough, strict=True))
         )
         series.append(Series(model, style, tuple(points)))
     return series
 
 
 def small_multiples(series: Sequence[Series], x: Axis, y: Axis) -> tuple[Html, float]:
-    """A panel per series, all with the same axes and the other series in grey. Shapes, height."""
+    """A panel per series, with the other series in grey. Returns shapes and height."""
     n_columns = min(PANEL_COLUMNS, len(series))
     width = WIDTH / n_columns
     n_rows = -(-len(series) // n_columns)
     shapes = []
-    for index, own in enumerate(series):
+    for index, panel_series in enumerate(series):
         row, column = divmod(index, n_columns)
-        shapes.append(_draw_panel(own, series, x, y, column * width, width, row * PANEL_HEIGHT))
+        shapes.append(
+            _draw_panel(panel_series, series, x, y, column * width, width, row * PANEL_HEIGHT)
+        )
     floor = n_rows * PANEL_HEIGHT
     shapes.append(svg_text(WIDTH / 2, floor + 8, x.label, "middle", "axis"))
     return join(shapes), floor + 18
 
 
 def _draw_panel(
-    own: Series,
+    panel_series: Series,
     series: Sequence[Series],
     x: Axis,
     y: Axis,
@@ -231,7 +235,7 @@ def _draw_panel(
     left = start + max(text_width(label) for _, label in ends) + 6
     right, floor = start + width - 8, top + PANEL_HEIGHT - 22
     across, up = Scale(x.low, x.high, left, right), Scale(y.low, y.high, floor, top + 24)
-    shapes = [svg_text(left, top + 8, truncate(own.name, right - left), class_="name")]
+    shapes = [svg_text(left, top + 8, truncate(panel_series.name, right - left), class_="name")]
     for value, label in ends:
         shapes += [
             svg_line(left, up(value), right, up(value), "grid"),
@@ -243,9 +247,11 @@ def _draw_panel(
         svg_text(right, floor + 11, x.ticks[-1][1], "end", "tick"),
     ]
     shapes += [
-        svg_polyline(_positions(each, across, up), "line context") for each in series if each != own
+        svg_polyline(_positions(other_series, across, up), "line context")
+        for other_series in series
+        if other_series != panel_series
     ]
-    return join([*shapes, _draw_series(own, across, up, MAX_MARKERS)])
+    return join([*shapes, _draw_series(panel_series, across, up, MAX_MARKERS)])
 
 
 def _positions(series: Series, across: Scale, up: Scale) -> list[tuple[float, float] | None]:
@@ -256,23 +262,27 @@ def _positions(series: Series, across: Scale, up: Scale) -> list[tuple[float, fl
 
 
 def _volume_figure(data: ReportData, metric: str, sessions: str) -> Html:
-    known = display(metric)
+    metric_display = display(metric)
     volumes = data.table.volumes(metric, sessions)
     keys = [ScoreKey(metric, sessions, volume) for volume in volumes]
     series = model_series(data, keys)
-    heights = [height for each in series for point in each.points for height in point.heights]
+    heights = [height for line in series for point in line.points for height in point.heights]
     if len(volumes) < 2 or not heights:
         return Html("")
-    label = ("%, " if known.percent else "") + f"{known.better} is better"
+    label = ("%, " if metric_display.percent else "") + f"{metric_display.better} is better"
     x = category_axis(VOLUME_LABEL, [short_bucket(volume) for volume in volumes])
-    drawn = [each for each in series if not _is_infinite(each)]
-    shapes, height = small_multiples(drawn, x, number_axis(label, heights, percent=known.percent))
-    title = known.title + (", sessions with a backward click" if sessions == "reverse" else "")
-    infinite = [each.name for each in series if _is_infinite(each)]
+    finite_series = [line for line in series if not _is_infinite(line)]
+    shapes, height = small_multiples(
+        finite_series, x, number_axis(label, heights, percent=metric_display.percent)
+    )
+    title = metric_display.title + (
+        ", sessions with a backward click" if sessions == "reverse" else ""
+    )
+    infinite = [line.name for line in series if _is_infinite(line)]
     notes = [f"{label}; the others in grey"]
     notes += [f"infinite everywhere: {join_names(infinite)}"] if infinite else []
-    hidden = [key.volume for key in keys if not is_enough(data.table.support(key))]
-    notes += [f"not drawn, n < {MIN_SUPPORT}: {join_names(hidden)}"] if hidden else []
+    small_buckets = [key.volume for key in keys if not is_enough(data.table.support(key))]
+    notes += [f"not drawn, n < {MIN_SUPPORT}: {join_names(small_buckets)}"] if small_buckets else []
     about = (
         f"A chart per model over {len(volumes)} buckets of query volume, from rare to frequent,"
         " with interval whiskers. The numbers follow."
@@ -284,8 +294,8 @@ def _volume_figure(data: ReportData, metric: str, sessions: str) -> Html:
 
 
 def _is_infinite(series: Series) -> bool:
-    known = any(point.y is not None for point in series.points)
-    return known and not any(point.heights for point in series.points)
+    has_values = any(point.y is not None for point in series.points)
+    return has_values and not any(point.heights for point in series.points)
 
 
 def _volume_table(table: ScoreTable, keys: Sequence[ScoreKey], title: str) -> Html:
@@ -305,7 +315,7 @@ def _value_and_interval(table: ScoreTable, model: str, key: ScoreKey) -> Html:
 
 
 def short_bucket(volume: str) -> str:
-    """A bucket by its upper end, so that it fits below its points.
+    """A short label of a volume bucket: its upper end.
 
     >>> short_bucket("10-50"), short_bucket(">1000")
     ('≤50', '>1000')

@@ -1,6 +1,6 @@
-"""What charts are made of: scales, ticks, texts that fit, markers.
+"""Elements of charts: scales, ticks, texts that fit, markers.
 
-Every chart is as wide as a phone, so text is never scaled down.
+Every chart is as wide as the screen of a phone, so that text is never scaled down.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Scale:
 
 
 def finite_or_none(*values: float | None) -> list[float] | None:
-    """These numbers, if all of them are known and finite.
+    """The numbers if all of them are known and finite, else None.
 
     >>> finite_or_none(0.1, 0.2), finite_or_none(0.1, None), finite_or_none(float("inf"))
     ([0.1, 0.2], None, None)
@@ -43,7 +43,7 @@ def finite_or_none(*values: float | None) -> list[float] | None:
 
 
 def round_ticks(low: float, high: float, max_ticks: int = 5) -> list[float]:
-    """Round values between two ends.
+    """Round numbers between two ends.
 
     >>> round_ticks(0.0, 0.34)
     [0.0, 0.1, 0.2, 0.3]
@@ -60,7 +60,7 @@ def round_ticks(low: float, high: float, max_ticks: int = 5) -> list[float]:
 
 
 def axis_range(values: Iterable[float], *, margin: float = 0.06) -> tuple[float, float]:
-    """The ends of an axis that includes all finite values with a little margin."""
+    """The ends of an axis that includes all finite values, with a small margin."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
     extra = (high - low) * margin or abs(high) * 0.05 or 0.05
@@ -86,7 +86,7 @@ def svg_chart(name: str, title: str, about: str, height: float, *shapes: str) ->
 def svg_text(
     x: float, y: float, content: str, anchor: str | None = None, class_: str | None = None
 ) -> Html:
-    """A text centred vertically at y; anchor is "middle" or "end" where it does not start at x."""
+    """A text centred vertically at y; it starts at x unless `anchor` is "middle" or "end"."""
     return element("text", content, x=x, y=y + 0.35 * FONT_SIZE, text_anchor=anchor, class_=class_)
 
 
@@ -101,7 +101,7 @@ def svg_rect(x: float, y: float, width: float, height: float, class_: str) -> Ht
 
 
 def svg_polyline(points: Iterable[tuple[float, float] | None], class_: str) -> Html:
-    """A line through points, broken at None."""
+    """A line through points, with gaps at None."""
     pieces, command = [], "M"
     for point in points:
         if point is None:
@@ -121,7 +121,7 @@ def svg_whiskers(ends: Iterable[tuple[float, float, float]], class_: str) -> Htm
     return element("path", d="".join(pieces), class_=class_)
 
 
-# Outlines of markers around (0, 0) of about the same area; a model has the same in every chart.
+# Outlines of markers around (0, 0), with similar areas; a model has the same marker in every chart.
 MARKERS = (
     "m-3.4 0a3.4 3.4 0 1 0 6.8 0a3.4 3.4 0 1 0-6.8 0z",  # circle
     "m-3 -3h6v6h-6z",  # square
@@ -150,7 +150,7 @@ def text_width(content: str, size: float = FONT_SIZE) -> float:
 
 
 def truncate(content: str, width: float, size: float = FONT_SIZE) -> str:
-    """A text cut to a width, with an ellipsis where it is cut.
+    """Cut a text to a width, with an ellipsis at the end.
 
     >>> truncate("a very long title of an ad", 80)
     'a very long…'
@@ -164,9 +164,9 @@ def truncate(content: str, width: float, size: float = FONT_SIZE) -> str:
 
 
 def wrap_name(content: str, width: float) -> tuple[str, ...]:
-    """A name on one line if it fits, else on two.
+    """Wrap a name to one line if it fits, else to two.
 
-    What is still too long loses its middle, since names differ at their ends.
+    The middle of longer names is cut out, because names often differ at their ends.
 
     >>> wrap_name("MultiClick, normalised", 86), wrap_name("DBN", 86)
     (('MultiClick,', 'normalised'), ('DBN',))
@@ -183,7 +183,7 @@ def wrap_name(content: str, width: float) -> tuple[str, ...]:
 
 
 def _cut_middle(content: str, width: float) -> str:
-    """A text whose middle is cut out so that it fits the width."""
+    """Cut out the middle of a text so that it fits the width."""
     text, n = content, len(content)
     while n > 0 and text_width(text) > width:
         n -= 1

@@ -1,1 +1,1 @@
-"""Sections of the report: each is a function of the report data, or None without content."""
+"""Sections of the report: functions of the report data that return None without content."""

@@ -28,7 +28,7 @@ WORDS_PER_CHART = 10
 
 
 def ad_section(data: ReportData) -> Section | None:
-    """Two tables of ads and charts of words; each is left out if the evaluation has none."""
+    """Two tables of ads, and charts of words; empty parts are left out."""
     details = data.details
     model = details.get("findings_from")
     source = f" Estimates of {model}, with 90 % intervals;" if model else " With 90 % intervals;"
@@ -78,7 +78,7 @@ def _estimate(ad: Mapping[str, Any], name: str) -> Html:
 
 
 def _word_figures(words: Sequence[Mapping[str, Any]]) -> Html:
-    """Words with the largest and with the smallest effects, in two charts."""
+    """Charts of the words with the largest and with the smallest effects."""
     if not words:
         return Html("")
     about = (

@@ -1,4 +1,4 @@
-"""The first screen: which model to use and why, how users move, which ads to look at."""
+"""The first screen: which model to use and why, how users click, which ads to check."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from reclick.report.sections.log import fatigue_figure, position_figure, transit
 
 RATIO = ScoreKey("click_ratio")
 TITLE = "In short"
-N_TEASED = 3  # ads of each list on the first screen
+N_TEASED = 3  # ads of each list that the first screen shows
 
 
 def decision_section(data: ReportData) -> Section | None:
@@ -54,14 +54,14 @@ def decision_section(data: ReportData) -> Section | None:
 
 
 def list_warnings(data: ReportData) -> list[str]:
-    """What makes some of the scores wrong: models that have seen the test log."""
+    """Warnings about scores that are too good: models fitted on sessions of the test log."""
     return [f"{LEAKAGE_MARK} {text}" for text in data.details.get("warnings") or ()]
 
 
 def recommend(data: ReportData) -> str:
-    """Which model to use, and why, in two sentences.
+    """Two sentences on which model to use, and why.
 
-    With one model, how well it fits; without scores, that nothing was scored.
+    With one model, they report how well it fits; without scores, that nothing was scored.
     """
     model = data.recommended
     if model is None:
@@ -72,8 +72,8 @@ def recommend(data: ReportData) -> str:
 
 
 def _describe_choice(data: ReportData, model: str) -> str:
-    """On which metrics the model is best, and on which another one is."""
-    rankings = [data.table.ranking(each.key) for each in compared_headlines(data)]
+    """State that the model is recommended, and on how many metrics it is best."""
+    rankings = [data.table.ranking(headline.key) for headline in compared_headlines(data)]
     rankings = [ranking for ranking in rankings if ranking.best]
     leads = sum(model in ranking.leaders for ranking in rankings)
     metrics = f"{spell_number(len(rankings))} metric{'s' * (len(rankings) != 1)}"
@@ -83,17 +83,19 @@ def _describe_choice(data: ReportData, model: str) -> str:
 
 
 def _describe_ratio(data: ReportData, model: str) -> str:
-    """The expected clicks over those observed, of the model and the range of the others."""
+    """Expected / observed clicks of the model, and their range over the other models."""
     values = data.table.values(RATIO)
     if model not in values:
         return ""
     score = data.table.score(model, RATIO)
     interval = format_interval(score.low, score.high, RATIO.metric)
     sentence = f"{model} expects {_ratio_text(score.value)} × the clicks observed {interval}"
-    others = sorted((value, name) for name, value in values.items() if name != model)
-    if others:
-        ends = [f"{_ratio_text(value)} ({name})" for value, name in (others[0], others[-1])]
-        sentence += f"; the other{'s' * (len(others) > 1)} {' to '.join(dict.fromkeys(ends))}"
+    other_ratios = sorted((value, name) for name, value in values.items() if name != model)
+    if other_ratios:
+        ends = [
+            f"{_ratio_text(value)} ({name})" for value, name in (other_ratios[0], other_ratios[-1])
+        ]
+        sentence += f"; the other{'s' * (len(other_ratios) > 1)} {' to '.join(dict.fromkeys(ends))}"
     return f"{sentence}."
 
 
@@ -154,7 +156,7 @@ def _tile(name: str, value: str, note: str) -> Html:
 
 
 def _teasers(data: ReportData) -> Html:
-    """The first ads of both lists, with links to the whole tables."""
+    """The first ads of both lists, with links to the full tables."""
     lists = (
         (MISLEADING, "clicked, seldom satisfying", "misleading"),
         (GEMS, "seldom clicked, satisfying", "gems"),

@@ -1,4 +1,4 @@
-"""The comparison: which model is best at what and by how much, in sentences and charts."""
+"""The comparison: which model is best by which metric and by how much, in text and charts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Headline(NamedTuple):
     """A metric of the summary."""
 
     name: str
-    brief: str  # in a list of metrics
+    brief: str  # name in a list of metrics
     key: ScoreKey
 
 
@@ -110,33 +110,33 @@ def compared_headlines(data: ReportData) -> list[Headline]:
 
 
 def _list_omitted(table: ScoreTable) -> str:
-    """Which metrics are not drawn because there are too few sessions."""
-    omitted = [
+    """List the metrics that are not drawn because their support is too small."""
+    names = [
         f"{headline.brief} (n\u00a0=\u00a0{format_count(support)})"
         for headline in HEADLINES
         if table.values(headline.key)
         and (support := table.support(headline.key)) is not None
         and not is_enough(support)
     ]
-    return f"Not drawn, with n < {MIN_SUPPORT}: {join_names(omitted)}." if omitted else ""
+    return f"Not drawn, with n < {MIN_SUPPORT}: {join_names(names)}." if names else ""
 
 
 # ---- charts
 
 
 def _headline_figure(data: ReportData, headline: Headline) -> Html:
-    table, key, known = data.table, headline.key, display(headline.key.metric)
+    table, key, info = data.table, headline.key, display(headline.key.metric)
     rows = [_dot_row(table, model, key) for model in _best_first(table, key)]
-    shapes, height = dot_plot(rows, percent=known.percent)
-    title = f"{headline.name}: {known.title}"
+    shapes, height = dot_plot(rows, percent=info.percent)
+    title = f"{headline.name}: {info.title}"
     about = (
         "A row per model, best first, with its value and interval."
-        f" {known.better.capitalize()} is better. The numbers follow."
+        f" {info.better.capitalize()} is better. The numbers follow."
     )
     chart = svg_chart(f"glance {headline.name}", title, about, height, shapes)
     support = table.support(key)
     n = "" if support is None else f"; n\u00a0=\u00a0{format_count(support)}"
-    unit = f"{known.title}{', %' if known.percent else ''}; {known.better} is better{n}."
+    unit = f"{info.title}{', %' if info.percent else ''}; {info.better} is better{n}."
     numbers = _headline_table(table, key, title)
     return figure(headline.name, chart, numbers, finding=describe(data, headline), unit=unit)
 
@@ -168,7 +168,7 @@ def _headline_table(table: ScoreTable, key: ScoreKey, title: str) -> Html:
 
 
 def summarise(data: ReportData) -> str:
-    """One paragraph: which models are best on how many metrics, the recommended model first."""
+    """A paragraph on how many metrics each model is best on, the recommended model first."""
     if len(data.table.models) < 2:
         return ""
     table, subject = data.table, data.recommended
@@ -181,15 +181,20 @@ def summarise(data: ReportData) -> str:
     if not rankings:
         return "There is nothing to compare: no metric has values of two models."
     sentences = [_summarise_subject(subject, rankings)] if subject else []
-    others = [model for model in table.models if model != subject]
+    other_models = [model for model in table.models if model != subject]
     wins = {
-        model: sum(ranking.leaders == (model,) for ranking in rankings.values()) for model in others
+        model: sum(ranking.leaders == (model,) for ranking in rankings.values())
+        for model in other_models
     }
-    winners = sorted((model for model in others if wins[model]), key=lambda model: -wins[model])
+    winners = sorted(
+        (model for model in other_models if wins[model]), key=lambda model: -wins[model]
+    )
     if winners:
-        listed = join_names([f"{model} on {spell_number(wins[model])}" for model in winners])
+        counts_of_wins = join_names(
+            [f"{model} on {spell_number(wins[model])}" for model in winners]
+        )
         start = "Others that are" if subject else f"{_count_metrics(rankings)},"
-        sentences.append(f"{start} significantly best: {listed}.")
+        sentences.append(f"{start} significantly best: {counts_of_wins}.")
     elif not subject:
         sentences.append(
             f"{_count_metrics(rankings)}, no model is significantly best on any: all are ties."
@@ -198,7 +203,7 @@ def summarise(data: ReportData) -> str:
 
 
 def _summarise_subject(subject: str, rankings: dict[Headline, Ranking]) -> str:
-    """How the recommended model fares: wins, ties for best, and which models are better."""
+    """Wins and ties of the recommended model, and which models are better."""
     wins = sum(ranking.leaders == (subject,) for ranking in rankings.values())
     ties = sum(subject in ranking.leaders for ranking in rankings.values()) - wins
     missing = sum(subject not in ranking.order for ranking in rankings.values())
@@ -218,21 +223,23 @@ def _count_metrics(rankings: Sized) -> str:
 
 
 def _list_losses(losses: dict[Headline, Ranking]) -> str:
-    """Which models are better, and at what."""
+    """List the models that are better, and the metrics."""
     by_winner: dict[str, list[str]] = {}
     for headline, ranking in losses.items():
         by_winner.setdefault(join_names(list(ranking.leaders)), []).append(headline.brief)
-    listed = (f"{winner} on {join_names(names)}" for winner, names in by_winner.items())
-    return "; behind ".join(listed)
+    phrases = (f"{winner} on {join_names(names)}" for winner, names in by_winner.items())
+    return "; behind ".join(phrases)
 
 
 def explain_intervals(data: ReportData) -> str:
-    """What the intervals mean, and what they do not."""
+    """Explain the intervals and their limits."""
     details, table = data.details, data.table
     if len(table.models) < 2:
         return ""
-    differences = (each for by_pair in table.differences.values() for each in by_pair.values())
-    if all(each.low is None for each in differences):
+    differences = (
+        difference for by_pair in table.differences.values() for difference in by_pair.values()
+    )
+    if all(difference.low is None for difference in differences):
         return "No paired intervals were computed, so no lead can be called significant."
     level = float(details.get("level", 0.95))
     resamples = (
@@ -251,7 +258,7 @@ def explain_intervals(data: ReportData) -> str:
 
 
 def describe(data: ReportData, headline: Headline) -> str:
-    """The best model, its ties, the next one, and the recommended model if it is further behind."""
+    """Sentences on the best model, its ties, the next model, and the recommended model."""
     table, key = data.table, headline.key
     ranking, values = table.ranking(key), table.values(key)
     if not ranking.best:
@@ -275,7 +282,7 @@ def describe(data: ReportData, headline: Headline) -> str:
 
 
 def _describe_chance(table: ScoreTable) -> str:
-    """Which models order relevant and irrelevant pairs no better than chance."""
+    """List the models that order relevant and irrelevant pairs no better than chance."""
     key = ScoreKey("roc_auc")
     scores = {model: table.score(model, key) for model in table.values(key)}
     chance = [
@@ -290,13 +297,13 @@ def _describe_chance(table: ScoreTable) -> str:
 
 
 def _describe_learnt_orders(data: ReportData) -> str:
-    """Which models have the order of their clicks from a table."""
+    """List the models whose order of clicks comes from a table."""
     about = data.details.get("models") or {}
-    given = [model for model in data.table.models if about.get(model, {}).get("ordered") is False]
-    if not given:
+    models = [model for model in data.table.models if about.get(model, {}).get("ordered") is False]
+    if not models:
         return ""
-    verb = "has" if len(given) == 1 else "have"
-    return f"{join_names(given)} {verb} the order of clicks from a table learnt in training."
+    verb = "has" if len(models) == 1 else "have"
+    return f"{join_names(models)} {verb} the order of clicks from a table learnt in training."
 
 
 def _describe_leaders(table: ScoreTable, key: ScoreKey, ranking: Ranking) -> str:
@@ -304,23 +311,23 @@ def _describe_leaders(table: ScoreTable, key: ScoreKey, ranking: Ranking) -> str
     names, one = join_names(list(ranking.best)), len(ranking.best) == 1
     if not ranking.tied:
         return f"{names} {'is best' if one else 'are equal and best'}, {value}."
-    tied = [
+    ties = [
         f"{model} ({format_with_unit(table.score(model, key).value, key.metric)})"
         for model in ranking.tied
     ]
-    verb = "is" if len(tied) == 1 else "are"
+    verb = "is" if len(ties) == 1 else "are"
     return (
-        f"A tie: {names} {'has' if one else 'have'} {value}, and {join_names(tied)} {verb} not"
+        f"A tie: {names} {'has' if one else 'have'} {value}, and {join_names(ties)} {verb} not"
         " significantly different."
     )
 
 
 def _describe_next(table: ScoreTable, key: ScoreKey, ranking: Ranking) -> str:
-    following = ranking.behind[0]
-    value = table.values(key)[following]
+    next_model = ranking.behind[0]
+    value = table.values(key)[next_model]
     if math.isinf(value):
         return _describe_infinite(list(ranking.behind), value, key)
-    return f"Next is {following}, {_distance(table, key, ranking.order[0], following)}."
+    return f"Next is {next_model}, {_distance(table, key, ranking.order[0], next_model)}."
 
 
 def _describe_subject(table: ScoreTable, key: ScoreKey, ranking: Ranking, subject: str) -> str:
@@ -340,19 +347,19 @@ def _describe_infinite(models: list[str], value: float, key: ScoreKey) -> str:
     return f"{join_names(models)} {verb} zero probability to observed sessions ({text})."
 
 
-def _distance(table: ScoreTable, key: ScoreKey, first: str, other: str) -> str:
+def _distance(table: ScoreTable, key: ScoreKey, first: str, model: str) -> str:
     """How far a model is behind the best, with the interval of the difference."""
-    paired = table.difference(first, other, key)
-    if paired is None:
+    difference = table.difference(first, model, key)
+    if difference is None:
         values = table.values(key)
-        return f"{format_margin(values[first] - values[other], key.metric)} behind {first}"
-    ends = (paired.low, paired.high)
-    if paired.difference < 0:
+        return f"{format_margin(values[first] - values[model], key.metric)} behind {first}"
+    ends = (difference.low, difference.high)
+    if difference.difference < 0:
         ends = (
-            None if paired.high is None else -paired.high,
-            None if paired.low is None else -paired.low,
+            None if difference.high is None else -difference.high,
+            None if difference.low is None else -difference.low,
         )
-    margin = f"{format_margin(paired.difference, key.metric)} behind {first}"
+    margin = f"{format_margin(difference.difference, key.metric)} behind {first}"
     return _join_filled([margin, format_interval(*ends, key.metric)])
 
 

@@ -38,7 +38,7 @@ COLUMN_HEIGHT = 196
 
 
 def log_section(data: ReportData) -> Section | None:
-    """Everything that is known about the test log and is not on the first screen."""
+    """The profile of the test log, except what is on the first screen."""
     profile = data.profile
     if not profile:
         return None
@@ -49,8 +49,8 @@ def log_section(data: ReportData) -> Section | None:
 
 
 def _figure_grid(figures: Sequence[Html]) -> Html:
-    filled = [each for each in figures if each]
-    return element("div", *filled, class_="figs") if filled else Html("")
+    non_empty = [chart for chart in figures if chart]
+    return element("div", *non_empty, class_="figs") if non_empty else Html("")
 
 
 def _tiles(profile: LogProfile) -> Html:
@@ -125,12 +125,14 @@ def _volume_headers() -> tuple[Html, Html]:
 def _volume_row(volume: str, counts: tuple[float, ...], values: tuple[float, ...]) -> Html:
     relative, shares = PUBLISHED_BY_VOLUME.get(volume, (None, (None,) * 4))
     cells = [element("td", format_count(count)) for count in counts]
-    for index, (here, published) in enumerate(zip(values, (relative, *shares), strict=True)):
+    for index, (value, published_value) in enumerate(zip(values, (relative, *shares), strict=True)):
         scale = 100 if index else 1
         cells += [
-            element("td", f"{scale * here:.2f}"),
+            element("td", f"{scale * value:.2f}"),
             element(
-                "td", "" if published is None else f"{scale * published:.2f}", class_="published"
+                "td",
+                "" if published_value is None else f"{scale * published_value:.2f}",
+                class_="published",
             ),
         ]
     return element("tr", element("th", volume, scope="row"), *cells)
@@ -140,7 +142,7 @@ def _volume_row(volume: str, counts: tuple[float, ...], values: tuple[float, ...
 
 
 def position_figure(profile: LogProfile | None, *, published: bool = False) -> Html:
-    """First clicks by position; with the published figures in the section of the paper."""
+    """First clicks by position, in the section of the paper with the published figures."""
     if profile is None or not profile.first_clicks:
         return Html("")
     first = {str(position): value for position, value in enumerate(profile.first_clicks, start=1)}
@@ -168,11 +170,11 @@ def _profile_figures(profile: LogProfile) -> list[Html]:
 
 
 def _column_figure(
-    title: str, unit: str, shares: dict[str, float], published: Sequence[float | None] = ()
+    title: str, unit: str, shares: dict[str, float], published_shares: Sequence[float | None] = ()
 ) -> Html:
     if not shares:
         return Html("")
-    marks = published or [None] * len(shares)
+    marks = published_shares or [None] * len(shares)
     shapes = column_chart(list(shares), list(shares.values()), marks, height=COLUMN_HEIGHT)
     bars = ", ".join(f"{name} {format_share(value)}" for name, value in shares.items())
     chart = svg_chart(f"log {title}", title, f"Bars: {bars}.", COLUMN_HEIGHT, shapes)
@@ -180,7 +182,7 @@ def _column_figure(
         (name, format_share(value, 2), "" if mark is None else format_share(mark, 2))
         for (name, value), mark in zip(shares.items(), marks, strict=True)
     ]
-    headers = ("", "Share", PUBLISHED_HEADER) if published else ("", "Share")
+    headers = ("", "Share", PUBLISHED_HEADER) if published_shares else ("", "Share")
     table = data_table(title, headers, (row[: len(headers)] for row in rows))
     return figure(title, chart, table, unit=unit)
 
@@ -201,11 +203,13 @@ def transition_figure(data: ReportData) -> Html:
     ]
     positions = [str(position) for position in range(1, n + 1)]
     row_names = ["start", *positions]
-    drawn = [index for index, count in enumerate(support) if is_enough(count)]
-    if not drawn:
+    rows_to_draw = [index for index, count in enumerate(support) if is_enough(count)]
+    if not rows_to_draw:
         return Html("")
     shapes, height = heat_map(
-        [all_rows[index] for index in drawn], [row_names[index] for index in drawn], positions
+        [all_rows[index] for index in rows_to_draw],
+        [row_names[index] for index in rows_to_draw],
+        positions,
     )
     title = "Where the next click goes"
     about = (
@@ -225,23 +229,25 @@ def transition_figure(data: ReportData) -> Html:
         ),
     )
     chart = svg_chart("log transitions", title, about, height, shapes)
-    hidden = sum(not is_enough(count) for count in support)
-    rows = f"row{'s' * (hidden > 1)}"
-    note = f"; {spell_number(hidden)} {rows} with n < {MIN_SUPPORT} left out" if hidden else ""
+    n_small = sum(not is_enough(count) for count in support)
+    rows = f"row{'s' * (n_small > 1)}"
+    note = f"; {spell_number(n_small)} {rows} with n < {MIN_SUPPORT} left out" if n_small else ""
     return figure(title, chart, table, unit=f"% by the click before{note}")
 
 
 def fatigue_figure(data: ReportData) -> Html:
     """The share of sessions that end after k clicks, of those with at least k."""
-    # after more clicks than any session has, the share is unknown
-    known = [
+    # the share is unknown for more clicks than any session has
+    known_shares = [
         value for value in map(not_nan, data.details.get("fatigue") or []) if value is not None
     ]
-    support = (data.details.get("fatigue_support") or [None] * len(known))[: len(known)]
-    n_drawn = sum(map(is_enough, support))  # support falls with the number of clicks
+    support = (data.details.get("fatigue_support") or [None] * len(known_shares))[
+        : len(known_shares)
+    ]
+    n_drawn = sum(map(is_enough, support))  # support decreases with the number of clicks
     if not n_drawn:
         return Html("")
-    shares, names = known[:n_drawn], [str(k) for k in range(len(known))]
+    shares, names = known_shares[:n_drawn], [str(k) for k in range(len(known_shares))]
     points = tuple(Point(k, value) for k, value in enumerate(shares))
     title = "When users stop"
     shapes = line_chart(
@@ -254,8 +260,8 @@ def fatigue_figure(data: ReportData) -> Html:
     chart = svg_chart("log fatigue", title, f"A line: {line}.", COLUMN_HEIGHT, shapes)
     rows = (
         (name, format_share(value, 2), "" if count is None else format_count(count))
-        for name, value, count in zip(names, known, support, strict=True)
+        for name, value, count in zip(names, known_shares, support, strict=True)
     )
     table = data_table(title, ("Clicks so far", "End", "n"), rows)
-    note = f"; where n ≥ {MIN_SUPPORT}" if n_drawn < len(known) else ""
+    note = f"; where n ≥ {MIN_SUPPORT}" if n_drawn < len(known_shares) else ""
     return figure(title, chart, table, unit=f"% of sessions with so many clicks{note}")

@@ -1,4 +1,4 @@
-"""Metrics that the paper does not have: likelihoods, perplexity by position, calibration, NDCG."""
+"""Metrics that are not in the paper: likelihoods, perplexity by position, calibration, NDCG."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ RELIABILITY_HEIGHT = 270
 
 
 def other_metric_section(data: ReportData) -> Section | None:
-    """All metrics that are in no table of the paper, so that every score is in some table."""
+    """All metrics that are not in the tables of the paper, so that every score is in a table."""
     metrics = data.table.metrics()
     positions = [metric for metric in metrics if metric.startswith("perplexity@")]
     ranking = [m for m in metrics if m == "roc_auc" or m.startswith("ndcg@")]
-    listed = {
+    metrics_elsewhere = {
         *PAPER_METRICS,
         *LIKELIHOODS,
         *positions,
@@ -64,7 +64,7 @@ def other_metric_section(data: ReportData) -> Section | None:
         "click_ratio",
         "pr_auc",
     }
-    remaining = [metric for metric in metrics if metric not in listed]
+    further_metrics = [metric for metric in metrics if metric not in metrics_elsewhere]
     calibration = _explained_report(data, "Calibration", ["click_ratio", "calibration_error"])
     return make_section(
         "Other metrics",
@@ -79,20 +79,24 @@ def other_metric_section(data: ReportData) -> Section | None:
                 "Relevance, other measures",
                 _explained_report(data, "Relevance against labels, other measures", ranking),
             ),
-            Subsection("Further metrics", _explained_report(data, "Further metrics", remaining)),
+            Subsection(
+                "Further metrics", _explained_report(data, "Further metrics", further_metrics)
+            ),
             Subsection("On sessions with a backward click", _reverse_table(data.table)),
         ],
     )
 
 
 def _explained_report(data: ReportData, caption: str, metrics: Sequence[str]) -> Html:
-    """A table and its charts, after the meaning of each metric."""
-    known = [metric for metric in metrics if data.table.values(ScoreKey(metric))]
-    displays = [display(metric) for metric in known]
+    """Explanations of metrics, with their table and charts."""
+    metrics_with_values = [metric for metric in metrics if data.table.values(ScoreKey(metric))]
+    displays = [display(metric) for metric in metrics_with_values]
     meanings = (
-        join([element("b", f"{each.title}."), f" {each.about} "]) for each in displays if each.about
+        join([element("b", f"{metric_display.title}."), f" {metric_display.about} "])
+        for metric_display in displays
+        if metric_display.about
     )
-    return metric_report(data, caption, join(meanings), known)
+    return metric_report(data, caption, join(meanings), metrics_with_values)
 
 
 def _reverse_table(table: ScoreTable) -> Html:
@@ -109,7 +113,7 @@ def _perplexity_by_position(data: ReportData, metrics: list[str]) -> Html:
     table = metric_table(data.table, "Perplexity by position on the page", metrics)
     keys = [ScoreKey(metric) for metric in metrics]
     series = model_series(data, keys)
-    heights = [height for each in series for point in each.points for height in point.heights]
+    heights = [height for line in series for point in line.points for height in point.heights]
     if not heights:
         return table
     positions = [metric.partition("@")[2] for metric in metrics]
@@ -123,8 +127,8 @@ def _perplexity_by_position(data: ReportData, metrics: list[str]) -> Html:
     chart = svg_chart("perplexity by position", title, about, height, shapes)
     rows = ((isolate(model), *_values(data.table, model, keys)) for model in data.table.models)
     numbers = data_table(title, ("Model", *positions), rows)
-    drawn = element("div", figure(title, chart, numbers), class_="figs")
-    return join([table, drawn])
+    charts = element("div", figure(title, chart, numbers), class_="figs")
+    return join([table, charts])
 
 
 def _values(table: ScoreTable, model: str, keys: Sequence[ScoreKey]) -> Iterator[str]:
@@ -152,9 +156,9 @@ def _reliability(data: ReportData) -> Html:
 
 
 def _reliability_figures(data: ReportData, curves: Mapping[str, Curve]) -> Iterator[Html]:
-    """A chart per model, all with the same axes so that they can be compared."""
-    drawn = {model: _supported_points(curve) for model, curve in curves.items()}
-    points = [point for each in drawn.values() for point in each]
+    """A chart per model; all have the same axes, so that they can be compared."""
+    points_by_model = {model: _supported_points(curve) for model, curve in curves.items()}
+    points = [point for model_points in points_by_model.values() for point in model_points]
     heights = (height for point in points for height in (point.x, *point.heights))
     highest = max(heights, default=1.0)
     ends = (0, min(highest * 1.04, 1) or 1)
@@ -164,19 +168,19 @@ def _reliability_figures(data: ReportData, curves: Mapping[str, Curve]) -> Itera
     across, up = chart_scales(x, y, RELIABILITY_HEIGHT)
     diagonal = svg_line(across(x.low), up(x.low), across(x.high), up(x.high), "diagonal")
     for number, (model, curve) in enumerate(curves.items(), start=1):
-        series = Series(model, data.styles.get(model, 0), drawn[model])
+        series = Series(model, data.styles.get(model, 0), points_by_model[model])
         shapes = line_chart([series], x, y, height=RELIABILITY_HEIGHT, background=[diagonal])
         about = (
             f"Observed click rate against predicted click probability of {model},"
-            f" {len(drawn[model])} bins, with interval whiskers."
+            f" {len(points_by_model[model])} bins, with interval whiskers."
         )
         title = f"Reliability of {model}"
         chart = svg_chart(f"reliability {number}", title, about, RELIABILITY_HEIGHT, shapes)
         error = data.table.score(model, ScoreKey("calibration_error")).value
         value = format_value(error, "calibration_error")
         notes = [] if error is None else [f"calibration error {value}"]
-        if hidden := len(curve.points) - len(drawn[model]):
-            bins = f"{spell_number(hidden)} bin{'s' * (hidden > 1)}"
+        if n_small := len(curve.points) - len(points_by_model[model]):
+            bins = f"{spell_number(n_small)} bin{'s' * (n_small > 1)}"
             notes.append(f"{bins} of fewer than {MIN_SUPPORT} ads not drawn")
         unit = "; ".join(notes)
         yield figure(model, chart, _bin_table(title, curve), unit=unit)

@@ -1,4 +1,4 @@
-"""The tables of the paper with the published figures, folded behind a switch."""
+"""The tables of the paper with the published figures, collapsed by default."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PAPER_TITLE = "Paper (Bing, 2014)"
 
 
 def paper_section(data: ReportData) -> Section | None:
-    """The paper's experiments with its figures beside them, folded until they are wanted."""
+    """The experiments of the paper next to its figures, collapsed by default."""
     parts = [
         ("The log", _log_tables(data)),
         ("First click", _first_click(data)),
@@ -102,7 +102,7 @@ def _sequence_parts(data: ReportData, sessions: str) -> list[tuple[str, Html]]:
 def metric_report(
     data: ReportData, caption: str, about: str, metrics: Sequence[str], sessions: str = "all"
 ) -> Html:
-    """What metrics mean, their table, and charts by query volume; empty without any value."""
+    """An explanation of metrics, their table, and charts by query volume; may be empty."""
     suffix = ", sessions with a backward click" if sessions == "reverse" else ""
     table = metric_table(data.table, caption + suffix, metrics, sessions)
     if not table:

@@ -1,4 +1,4 @@
-"""How to reproduce the report: the logs and what was dropped, every setting, and the command."""
+"""How to reproduce the report: the logs and dropped rows, all settings, and the command."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def _log_table(logs: Mapping[str, Mapping[str, Any]]) -> Html:
     return data_table("Logs", ("Part", "Name", "Sessions", "Dropped"), rows, class_=TABLE_CLASS)
 
 
-def _format_dropped(dropped: Mapping[str, float] | None) -> str:
-    if dropped is None:
+def _format_dropped(counts: Mapping[str, float] | None) -> str:
+    if counts is None:
         return ""
-    reasons = [f"{reason}: {format_count(rows)}" for reason, rows in dropped.items() if rows]
+    reasons = [f"{reason}: {format_count(rows)}" for reason, rows in counts.items() if rows]
     return "; ".join(reasons) or "nothing"
 
 

@@ -1,7 +1,7 @@
-"""Events of product lists, as web analytics records them: a list was shown, an ad was clicked.
+"""Read events of product lists from web analytics: a list was shown, an ad was clicked.
 
-Each batch of a Parquet file becomes rows, one per ad of each list view and click, whether the file
-is flat or nests the ads. The events name no page: visits are split into pages in SQL.
+Each batch of a Parquet file becomes rows, one per ad of each list view and click, from flat files
+and from files with nested ads. The events do not name pages: SQL splits visits into pages.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from reclick.logs.validation.reasons import CLICK_WITHOUT_PAGE, NO_AD, NO_ADS, N
 from reclick.runtime.outputs import scratch_folder
 from reclick.runtime.parquet_layout import read_layout
 
-EVENT_KINDS = ("view", "click", "search", "conversion")  # SQL has their index
+EVENT_KINDS = ("view", "click", "search", "conversion")  # in SQL, their index
 SEARCH, CONVERSION = "search", "conversion"
-LONGEST_DWELL = 1800.0  # seconds; what a user does later is another visit
-NOT_SET = "(not set)"  # as Google Analytics writes null
-AD_BYTES = 300  # of an ad shown, while its page is assembled
+LONGEST_DWELL = 1800.0  # seconds; later events belong to another visit
+NOT_SET = "(not set)"  # how Google Analytics writes null
+AD_BYTES = 300  # memory per impression while its page is assembled
 # The parameters of an address that hold the search term: Google Analytics' default ones.
 TERM_PATTERN = r"(?i)(?:^|[?&])(?:q|s|search|query|keyword)=(?P<term>[^&#]+)"
 EVENT_FIELDS = {
@@ -68,7 +68,7 @@ AD_FIELDS = {"ad": TEXT, "title": TEXT, "position": WHOLE_NUMBER, "list": TEXT}
 OTHER_EVENT_NOTE = "event of another kind, skipped"
 NO_PRODUCT_NOTE = "conversion without an ad, skipped"
 NO_USER_NOTE = "event without any user, session or page id, skipped"
-# As where the export of a day cuts a visit
+# For example, if the export of a day cuts a visit
 CLICK_BEFORE_VIEW_NOTE = "click without a list view before it in its visit, skipped"
 SESSIONISE_NOTES = {  # note -> the statement that counts
     "event recorded again, kept once": "count_repeats",
@@ -87,24 +87,24 @@ Arrays = dict[str, pa.Array]  # columns by their names in lower case
 
 @dataclass(frozen=True, slots=True)
 class AnalyticsSchema:
-    """How one kind of analytics writes its events."""
+    """How one analytics product writes its events."""
 
-    kinds: dict[str, str]  # its name of an event -> view, click, search or conversion
+    kinds: dict[str, str]  # name of an event -> view, click, search or conversion
     names: FieldNames  # of the fields of events and ads, in flat columns
     visit: tuple[str, ...]  # the fields that identify a visit
-    journey: tuple[str, ...]  # … and all that a user does: a conversion may be in another visit
-    identity: tuple[str, ...]  # the fields of which one must have a value
-    # how the name of a nested column starts -> the leaves that are read from it
+    journey: tuple[str, ...]  # … and a user: a conversion may be in another visit
+    identity: tuple[str, ...]  # fields, at least one of which must have a value
+    # prefix of the name of a nested column -> the leaves to read from it
     nested: dict[str, tuple[str, ...]]
-    ads: str  # how the name of the column starts that holds the ads of an event
+    ads: str  # prefix of the name of the column with the ads of an event
     ad_names: FieldNames  # of the fields of ads, in that column
-    flatten: Callable[[Arrays, str], Arrays]  # the other nested columns as flat ones
-    required: FieldNames  # a field -> how the name of a column starts that must exist
+    flatten: Callable[[Arrays, str], Arrays]  # returns the other nested columns as flat ones
+    required: FieldNames  # a field -> prefixes of column names, one of which must exist
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLocation:
-    """Which rows of the log a batch holds."""
+    """The place of a batch in the log."""
 
     file: int
     where: str
@@ -112,7 +112,7 @@ class BatchLocation:
 
 
 def is_analytics(schema: AnalyticsSchema, files: list[LogFile]) -> bool:
-    """Whether all files have the columns of such events."""
+    """Whether all files have the columns of this schema."""
     return bool(files) and all(
         _any_starts(file.columns, starts) for file in files for starts in schema.required.values()
     )
@@ -121,7 +121,7 @@ def is_analytics(schema: AnalyticsSchema, files: list[LogFile]) -> bool:
 def read_analytics(
     schema: AnalyticsSchema, files: list[LogFile], report: ReadReport, columns: ColumnMapping
 ) -> Iterator[pa.RecordBatch]:
-    """The sessions of events of lists; `columns` names the columns that differ."""
+    """Yield the sessions of list events; `columns` maps the names that differ from the schema."""
     kinds = {**EVENT_FIELDS, **AD_FIELDS}
     mapping = check_mapping(columns, [Column(name, kind) for name, kind in kinds.items()])
     names = {
@@ -129,10 +129,12 @@ def read_analytics(
         for name in kinds
     }
     log_bytes = sum(_count_ads(file, schema) for file in files) * AD_BYTES
-    allowed = {CLICK_WITHOUT_PAGE: CLICK_BEFORE_VIEW_NOTE}
+    notes = {CLICK_WITHOUT_PAGE: CLICK_BEFORE_VIEW_NOTE}
     with (
         scratch_folder() as folder,
-        PageJoin(folder, files, log_bytes, allowed=allowed, conversions_are_events=True) as join,
+        PageJoin(
+            folder, files, log_bytes, notes_by_reason=notes, conversions_are_events=True
+        ) as join,
     ):
         _add_pages(schema, names, files, report, join)
         yield from join.sessions(report)
@@ -164,7 +166,7 @@ def _add_pages(
 def _read_batches(
     file: LogFile, schema: AnalyticsSchema, names: FieldNames, report: ReadReport
 ) -> Iterator[tuple[int, Arrays]]:
-    """The columns of a file, in batches, with the number of the first row."""
+    """Yield the columns of a file in batches, with the number of the first row."""
 
     def choose_columns(source: pq.ParquetFile) -> list[str]:
         _check_columns(file, source.schema_arrow.names, schema, names)
@@ -184,11 +186,11 @@ def _read_batches(
 
 
 def _count_ads(file: LogFile, schema: AnalyticsSchema) -> int:
-    """How many ads the events of a file hold, by its metadata."""
+    """The number of ads in the events of a file, from its metadata."""
     try:
         layout = read_layout(file.path, file.where)
     except (LogError, OSError):
-        return 0  # reading the file will say why
+        return 0  # reading the file reports the error
     rows = sum(group.num_rows for group in layout.groups)
     return max(rows, *layout.num_values(schema.ads).values(), 0)
 
@@ -196,9 +198,11 @@ def _count_ads(file: LogFile, schema: AnalyticsSchema) -> int:
 def _check_columns(
     file: LogFile, columns: list[str], schema: AnalyticsSchema, names: FieldNames
 ) -> None:
-    """Refuse a file without a required column, or without a column that the caller named."""
-    named = {name: starts for name, starts in names.items() if starts != schema.names.get(name, ())}
-    for name, starts in {**schema.required, **named}.items():
+    """Raise if a file lacks a required column, or a column that the caller named."""
+    caller_names = {
+        name: starts for name, starts in names.items() if starts != schema.names.get(name, ())
+    }
+    for name, starts in {**schema.required, **caller_names}.items():
         if not _any_starts(columns, starts):
             raise LogError(
                 f"{file.where} has no column {' or '.join(starts)}. "
@@ -224,12 +228,12 @@ def _is_needed(path: str, schema: AnalyticsSchema, names: FieldNames) -> bool:
 
 
 def find_column(columns: Arrays, start: str) -> str | None:
-    """The column whose name starts so; of several (versions of a schema) the last."""
+    """The column whose name has this prefix; of several (versions of a schema), the last."""
     return max((name for name in columns if name.startswith(start)), default=None)
 
 
 def flatten_records(values: pa.Array, name: str, where: str) -> tuple[pa.Array, Arrays]:
-    """The records in lists of them: the row of each, and their fields."""
+    """Flatten lists of records: the row of each record, and their fields as columns."""
     if not is_list(values.type) or not pa.types.is_struct(values.type.value_type):
         raise LogError(
             f"{name} in {where}: expected a list of records, got {values.type}. "
@@ -239,7 +243,7 @@ def flatten_records(values: pa.Array, name: str, where: str) -> tuple[pa.Array, 
 
 
 def split_record_fields(records: pa.Array) -> Arrays:
-    """The fields of records."""
+    """The fields of records as columns."""
     columns = zip(records.type, records.flatten(), strict=True)
     return {field.name.lower(): _unset_to_null(column) for field, column in columns}
 
@@ -260,7 +264,7 @@ def build_ad_rows(
     location: BatchLocation,
     report: ReadReport,
 ) -> pa.Table:
-    """The list views, clicks and searches of a batch, one row per ad."""
+    """Build the list views, clicks and searches of a batch, one row per ad."""
     flat = {**columns, **schema.flatten(columns, location.where)}
     events = _select_events(flat, schema, names, location, report)
     ads_column = find_column(columns, schema.ads)
@@ -290,7 +294,7 @@ def _select_events(
     location: BatchLocation,
     report: ReadReport,
 ) -> pa.Table:
-    """The events of lists that have a user and a time, with their kind and row."""
+    """Select the list events that have a user and a time, with their kind and row."""
     table = _select(flat, EVENT_FIELDS, names, location.where)
     codes = pc.index_in(table["event"], pa.array(list(schema.kinds))).combine_chunks()
     kinds = pa.array(list(schema.kinds.values())).take(codes)
@@ -315,20 +319,22 @@ def _select_events(
 
 
 def _search_terms(events: pa.Table) -> pa.Array:
-    """The search term: that of the event, else that of its address."""
-    own, urls = events["query"].combine_chunks(), events["url"].combine_chunks()
-    coded = pc.if_else(own.is_null(), urls, None).dictionary_encode()
-    quoted = pc.struct_field(pc.extract_regex(coded.dictionary, TERM_PATTERN), "term").to_pylist()
-    terms = [term and (unquote_plus(term).strip() or None) for term in quoted]
-    return pc.coalesce(own, pa.array(terms, pa.string()).take(coded.indices))
+    """The search term of the event, or of its address."""
+    event_terms, urls = events["query"].combine_chunks(), events["url"].combine_chunks()
+    dictionary_array = pc.if_else(event_terms.is_null(), urls, None).dictionary_encode()
+    quoted_terms = pc.struct_field(
+        pc.extract_regex(dictionary_array.dictionary, TERM_PATTERN), "term"
+    ).to_pylist()
+    terms = [term and (unquote_plus(term).strip() or None) for term in quoted_terms]
+    return pc.coalesce(event_terms, pa.array(terms, pa.string()).take(dictionary_array.indices))
 
 
 def _add_searches_without_ads(
     events: pa.Table, event: Int64, ads: pa.Table, location: BatchLocation, report: ReadReport
 ) -> tuple[Int64, pa.Table]:
-    """Give each search without ads a row without one.
+    """Add a row without an ad for each search without ads.
 
-    Conversions without ads are left out; other events without ads are bad.
+    Conversions without ads are dropped; other events without ads are bad.
     """
     without_ads = np.ones(events.num_rows, np.bool_)
     without_ads[event] = False
@@ -344,7 +350,7 @@ def _add_searches_without_ads(
 
 
 def _join_events_and_ads(events: pa.Table, event: Int64, ads: pa.Table) -> pa.Table:
-    """One row per ad, with the columns of its event. Its own list comes before the event's."""
+    """One row per ad, with the columns of its event, unless the ad has its own list."""
     rows = events.take(pa.array(event))
     first = np.flatnonzero(np.diff(event, prepend=-1))  # where the ads of an event start
     sizes = np.diff(first, append=len(event))
@@ -376,8 +382,8 @@ def _drop_bad(
 
 
 def _add_titles(ads: pa.Table, report: ReadReport) -> None:
-    titled = ads.filter(pc.and_(ads["ad"].is_valid(), ads["title"].is_valid()))
-    first = titled.group_by("ad", use_threads=False).aggregate([("title", "first")])
+    with_titles = ads.filter(pc.and_(ads["ad"].is_valid(), ads["title"].is_valid()))
+    first = with_titles.group_by("ad", use_threads=False).aggregate([("title", "first")])
     for row in first.to_pylist():
         report.add_ad_text(row["ad"], title=row["title_first"])
 
@@ -395,8 +401,8 @@ def _select(columns: Arrays, kinds: dict[str, str], names: FieldNames, where: st
 
 EVENT_SCHEMA = pa.schema(
     [
-        ("key", pa.string()),  # of all that a user does
-        ("visit", pa.string()),  # views and clicks belong together within it
+        ("key", pa.string()),  # identifies a user
+        ("visit", pa.string()),  # within which views and clicks belong together
         ("kind", pa.string()),
         ("user", pa.string()),
         ("list", pa.string()),  # its id or name
@@ -410,14 +416,14 @@ EVENT_SCHEMA = pa.schema(
         ("index_in_event", pa.int32()),  # of the ad
     ]
 )
-# Texts are numbers in SQL, which sorts and groups those several times faster. A list may stand for
-# a term, so these two share their numbers.
+# SQL gets texts as numbers, which it sorts and groups several times faster. A list may be used as a
+# term, so these two share their numbers.
 CODED_COLUMNS = (("journey",), ("visit",), ("user",), ("term", "list"), ("page",), ("ad",))
 Texts = dict[str, pa.Array]
 
 
 class PageViewSessioniser(PartitionedQuery):
-    """Events of lists, on disk until they are split into pages.
+    """Stores list events on disk, and splits them into pages.
 
     >>> from tempfile import TemporaryDirectory
     >>> rows = {"kind": ["view", "click"], "key": ["u"] * 2, "visit": ["u"] * 2, "ad": ["a"] * 2}
@@ -434,7 +440,7 @@ class PageViewSessioniser(PartitionedQuery):
         super().__init__(folder, EVENT_SCHEMA, partitions)
 
     def pages(self, report: ReadReport) -> Iterator[tuple[str, pa.Table]]:
-        """What was shown and clicked, with the keys of pages, as the page join takes them."""
+        """Yield impressions and clicks with the keys of pages, as the page join takes them."""
         sql = load_sql("sessionise.sql")
         notes = {note: sql[statement] for note, statement in SESSIONISE_NOTES.items()}
         for partition in self.partitions():
@@ -451,7 +457,7 @@ class PageViewSessioniser(PartitionedQuery):
 
 
 def _encode_texts(events: pa.Table) -> tuple[pa.Table, Texts]:
-    """The events with numbers for texts, and the texts."""
+    """Replace the texts of events by numbers; return the events and the texts."""
     events = events.rename_columns(["journey", *events.column_names[1:]])
     columns = {name: events[name] for name in ("position", "time", "index_in_event")}
     columns["kind"] = pc.index_in(events["kind"], pa.array(EVENT_KINDS))
@@ -460,18 +466,18 @@ def _encode_texts(events: pa.Table) -> tuple[pa.Table, Texts]:
     texts = {}
     for names in CODED_COLUMNS:
         chunks = [chunk for name in names for chunk in events[name].chunks]
-        coded = pa.chunked_array(chunks, pa.string()).combine_chunks().dictionary_encode()
-        texts[names[0]] = coded.dictionary
+        encoding = pa.chunked_array(chunks, pa.string()).combine_chunks().dictionary_encode()
+        texts[names[0]] = encoding.dictionary
         for index, name in enumerate(names):
-            codes = coded.indices.slice(index * events.num_rows, events.num_rows)
+            codes = encoding.indices.slice(index * events.num_rows, events.num_rows)
             columns[name] = codes.fill_null(-1)
     return pa.table(columns), texts
 
 
 def _decode_texts(table: pa.Table, texts: Texts) -> pa.Table:
-    """Pages and clicks with texts again.
+    """Replace numbers by texts in pages and clicks.
 
-    A click before any page of its visit has the visit as its key, which is that of no page.
+    The key of a click before any page of its visit is the visit, which no page has as its key.
     """
     visit = texts["visit"].take(table["visit"].combine_chunks())
     page = table["page"].combine_chunks().cast(pa.string())

@@ -1,7 +1,7 @@
-"""Records from lines of JSON objects: in large blocks where all is valid, else line by line.
+"""Read records from lines of JSON objects: valid blocks at once, other lines one by one.
 
-DuckDB extracts the fields of a block, several times faster than Arrow. A block with something wrong
-is halved until only a few lines are left to be parsed one by one.
+DuckDB extracts the fields of a block, several times faster than Arrow. A block with an invalid line
+is halved until it has only a few lines, which are parsed one by one.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from reclick.runtime.parallel import prefetch
 
 JsonObject = dict[str, Any]
 Bool = npt.NDArray[np.bool_]
-FEW_LINES = 200  # a block with something wrong is halved down to this, then read line by line
+FEW_LINES = 200  # an invalid block is halved to this size, then parsed line by line
 JSON_BLOCK_BYTES = 16 << 20  # parsed at a time
-SEARCH_BYTES = 1 << 18  # searched for the ends of lines at a time: what fits a cache
-THREAD_LINES = 2048  # that one thread of DuckDB parses at a time
-SAMPLE_OBJECTS = 20  # to recognise a format by
+SEARCH_BYTES = 1 << 18  # searched for line ends at a time; fits a cache
+THREAD_LINES = 2048  # parsed at a time by a thread of DuckDB
+SAMPLE_OBJECTS = 20  # to recognise a format
 WRAPPER = "_source"  # the document in a search hit, as exports of an index write it
 # User Behavior Insights before 1.3 wrote {"ordinal": {"index": 3}}
 ORDINAL, INDEX = "ordinal", "index"
@@ -64,13 +64,13 @@ class RecordChunk(NamedTuple):
 
     records: pa.Table
     line: Int64  # [record] its line
-    bad: list[tuple[int, str]]  # the lines that are not readable, and what they hold
+    bad: list[tuple[int, str]]  # unreadable lines, with descriptions
 
 
 def read_json_records(
     file: LogFile, fields: Sequence[RecordField], report: ReadReport
 ) -> Iterator[pa.Table]:
-    """The records of a file, with unparsed values, and with their line numbers as `number`."""
+    """Yield the records of a file, with unparsed values, and with line numbers as `number`."""
     for chunk in prefetch(_read_chunks(file, fields, report)):
         for line, got in chunk.bad:
             report.add_bad_row(NOT_READABLE, file.where, line, got)
@@ -78,7 +78,7 @@ def read_json_records(
 
 
 def read_objects(file: LogFile, report: ReadReport) -> Iterator[tuple[int, JsonObject]]:
-    """The objects of a file as they are, with their line numbers: for records of any shape."""
+    """Yield the objects of a file, unchanged, with their line numbers: for records of any shape."""
     for number, line in as_json_lines(file).lines(report.advance):
         report.add_records(1)
         try:
@@ -88,9 +88,9 @@ def read_objects(file: LogFile, report: ReadReport) -> Iterator[tuple[int, JsonO
 
 
 def first_objects(file: LogFile) -> list[JsonObject]:
-    """The first objects of a file, to recognise it by; none when it holds no JSON lines."""
+    """The first objects of a file, to recognise its format; empty if it is not JSON lines."""
     objects: list[JsonObject] = []
-    with suppress(LogError):  # an array that is broken; reading it says so
+    with suppress(LogError):  # a broken array: reading the file reports it
         for line in as_json_lines(file).head.split(b"\n")[:SAMPLE_OBJECTS]:
             with suppress(UnreadableError):
                 objects.append(_unwrap(parse_object(line)))
@@ -124,9 +124,9 @@ def split_lines(block: bytes) -> tuple[pa.BinaryArray, Int64, int]:
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(block)]
     lines = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
     maybe_blank = np.flatnonzero(data[bounds[:-1]] <= ord(" ")).tolist()
-    blank = [index for index in maybe_blank if not lines[index].as_py().strip()]
-    kept = np.delete(np.arange(len(lines)), blank)
-    return lines.take(pa.array(kept)) if blank else lines, kept, len(lines)
+    blank = [row for row in maybe_blank if not lines[row].as_py().strip()]
+    rows = np.delete(np.arange(len(lines)), blank)
+    return lines.take(pa.array(rows)) if blank else lines, rows, len(lines)
 
 
 def _read_chunks(
@@ -176,34 +176,34 @@ class JsonRecordReader:
             yield from self.read(lines[middle:], number[middle:])
 
     def _extract_block(self, lines: pa.BinaryArray) -> pa.Table | None:
-        """The records of all lines at once; None when some must be parsed one by one."""
+        """The records of all lines at once; None if some must be parsed one by one."""
         first = lines[0].as_py()
         wrapper = (WRAPPER,) if f'"{WRAPPER}"'.encode() in first else ()
-        indexed = re.search(ORDINAL_INDEX.encode(), first) is not None
-        if indexed and _count(lines, ORDINAL_OBJECT) > _count(lines, ORDINAL_INDEX):
+        has_index = re.search(ORDINAL_INDEX.encode(), first) is not None
+        if has_index and _count(lines, ORDINAL_OBJECT) > _count(lines, ORDINAL_INDEX):
             return None  # an ordinal without an index
-        if (wrapper, indexed) not in self._extractors:
-            self._extractors[wrapper, indexed] = _build_extractor(self.fields, wrapper, indexed)
-        extractor, fields = self._extractors[wrapper, indexed]
+        if (wrapper, has_index) not in self._extractors:
+            self._extractors[wrapper, has_index] = _build_extractor(self.fields, wrapper, has_index)
+        extractor, fields = self._extractors[wrapper, has_index]
         batch = extractor.extract(lines.view(pa.string()))
         if batch is None:
             return None
-        written = {
+        texts = {
             field.name: [batch.column(path) for (path,) in field.paths]
             for field in fields
             if field.kind in PARSED_KINDS
         }
-        return add_unparsed(select_fields(batch, fields, ""), written)
+        return add_unparsed(select_fields(batch, fields, ""), texts)
 
     def _parse_one_by_one(self, lines: pa.BinaryArray, number: Int64) -> Iterator[RecordChunk]:
-        """Read each line with Python; one that is too deep for it alone with DuckDB.
+        """Parse each line with Python; a line nested too deeply for it alone with DuckDB.
 
-        So whether a line is good never depends on its neighbours.
+        So whether a line is good does not depend on its neighbours.
         """
         rows: list[list[Any]] = []
         numbers: list[int] = []
         bad: list[tuple[int, str]] = []
-        others: list[RecordChunk] = []
+        other_chunks: list[RecordChunk] = []
         for index, (line, data) in enumerate(zip(number.tolist(), lines.to_pylist(), strict=True)):
             try:
                 item = _unwrap(parse_object(data))
@@ -212,7 +212,7 @@ class JsonRecordReader:
                 if records is None:
                     bad.append((line, str(error)))
                 else:
-                    others.append(RecordChunk(records, number[index : index + 1], []))
+                    other_chunks.append(RecordChunk(records, number[index : index + 1], []))
                 continue
             try:
                 rows.append([_get_value(item, field) for field in self.fields])
@@ -220,18 +220,18 @@ class JsonRecordReader:
             except UnreadableError as error:
                 bad.append((line, str(error)))
         yield RecordChunk(self._build_records(rows), np.asarray(numbers, np.int64), bad)
-        yield from others
+        yield from other_chunks
 
     def _build_records(self, rows: list[list[Any]]) -> pa.Table:
-        written = {
+        texts = {
             field.name: _to_array([row[index] for row in rows], field.kind)
             for index, field in enumerate(self.fields)
         }
         records = pa.table(
-            {field.name: _parse(written[field.name], field.kind) for field in self.fields}
+            {field.name: _parse(texts[field.name], field.kind) for field in self.fields}
         )
-        parsed = [field.name for field in self.fields if field.kind in PARSED_KINDS]
-        return add_unparsed(records, {name: [written[name]] for name in parsed})
+        parsed_names = [field.name for field in self.fields if field.kind in PARSED_KINDS]
+        return add_unparsed(records, {name: [texts[name]] for name in parsed_names})
 
 
 # ---- fields of a block, by DuckDB
@@ -254,7 +254,7 @@ class JsonExtractor:
         lists: Sequence[KeyPath] = (),
         objects: Sequence[KeyPath] = (),
     ) -> None:
-        """`scalars` are text and numbers, `lists` lists of them, `objects` come as their text."""
+        """`scalars` are text and numbers, `lists` lists of them; `objects` are read as text."""
         import duckdb
 
         self._connection: Any = duckdb.connect()
@@ -266,9 +266,9 @@ class JsonExtractor:
         self._statement = _build_statement(self._paths)
 
     def extract(self, lines: pa.Array) -> pa.RecordBatch | None:
-        """A column for each path, of text or lists of text; null where there is nothing.
+        """A column for each path, of text or lists of text; null if there is no value.
 
-        None when a line is not JSON, has none of the fields, or has values of other types.
+        None if a line is not JSON, has none of the fields, or has values of other types.
         """
         try:
             batch = self._query(self._statement, lines)
@@ -306,7 +306,7 @@ class JsonExtractor:
     def _is_no_object(
         self, path: KeyPath, lines: pa.Array, batch: pa.RecordBatch, values: dict[KeyPath, pa.Array]
     ) -> bool:
-        """Whether a path has another value than an object, which looks like an empty object."""
+        """Whether the value at a path is not an object; such values look like empty objects."""
         has_value = _any_valid([_get_column(batch, path)])
         if not has_value.any():
             return False
@@ -320,7 +320,7 @@ class JsonExtractor:
         return bool(counts[0][0].as_py())
 
     def _parse_lists(self, text: pa.Array) -> pa.Array | None:
-        """The lists that are written as this text; None when something is not a list."""
+        """Parse texts as lists; None if one is not a list."""
         if text.null_count == len(text):
             return pa.nulls(len(text), pa.list_(pa.string()))
         lists = self._query(TRANSFORM_LISTS, text)[0]
@@ -339,28 +339,28 @@ def _build_statement(paths: Sequence[KeyPath]) -> str:
         for key in outer:
             node = node.setdefault(key, {})
         node[last] = "VARCHAR"  # the text of any value
-    quoted = json.dumps(structure).replace("'", "''")
-    return " ".join(["SELECT unnest(json_transform(line,", f"'{quoted}'", ")) FROM lines"])
+    literal = json.dumps(structure).replace("'", "''")
+    return " ".join(["SELECT unnest(json_transform(line,", f"'{literal}'", ")) FROM lines"])
 
 
 def _build_extractor(
-    fields: Sequence[RecordField], wrapper: KeyPath, indexed: bool
+    fields: Sequence[RecordField], wrapper: KeyPath, has_index: bool
 ) -> tuple[JsonExtractor, list[RecordField]]:
-    """An extractor of the fields, and the fields with the names of its columns as their paths."""
+    """An extractor of the fields, and the fields with its column names as paths."""
 
     def locate(path: KeyPath) -> KeyPath:
-        index = (INDEX,) if indexed and len(path) > 1 and path[-1] == ORDINAL else ()
+        index = (INDEX,) if has_index and len(path) > 1 and path[-1] == ORDINAL else ()
         return (*wrapper, *path, *index)
 
-    located = [replace(each, paths=tuple(map(locate, each.paths))) for each in fields]
+    new_fields = [replace(each, paths=tuple(map(locate, each.paths))) for each in fields]
     by_kind = {
-        kind: [path for each in located if each.kind == kind for path in each.paths]
+        kind: [path for each in new_fields if each.kind == kind for path in each.paths]
         for kind in FIELD_TYPES
     }
     scalars = [*by_kind[TEXT], *by_kind[WHOLE_NUMBER], *by_kind[TIMESTAMP]]
     extractor = JsonExtractor(scalars, by_kind[IDS], by_kind[PRESENT])
     columns = [
-        replace(each, paths=tuple((json_path(path),) for path in each.paths)) for each in located
+        replace(each, paths=tuple((json_path(path),) for path in each.paths)) for each in new_fields
     ]
     return extractor, columns
 
@@ -373,7 +373,7 @@ def _get_column(batch: pa.RecordBatch, path: KeyPath) -> pa.Array:
 
 
 def _holds_json(values: pa.StringArray) -> bool:
-    """Whether any text begins like a list or an object."""
+    """Whether a text begins like a JSON list or object."""
     if values.null_count == len(values):
         return False
     _, offsets, text = values.buffers()
@@ -384,7 +384,7 @@ def _holds_json(values: pa.StringArray) -> bool:
 
 
 def _any_valid(columns: Sequence[pa.Array]) -> Bool:
-    """Which rows have a value in any of the columns."""
+    """Whether each row has a value in at least one column."""
     result = np.zeros(len(columns[0]), np.bool_)
     for column in sorted(columns, key=lambda each: each.null_count):
         result |= column.is_valid().to_numpy(zero_copy_only=False)
@@ -406,7 +406,7 @@ def _unwrap(item: JsonObject) -> JsonObject:
 
 
 def _get_value(item: JsonObject, field: RecordField) -> Any:
-    """The value at the first path that has one. Empty text is none, except for parsed kinds."""
+    """The value at the first path with a value. Empty text is no value, except for parsed kinds."""
     missing = False if field.kind == PRESENT else None
     for path in field.paths:
         try:
@@ -456,7 +456,7 @@ def _to_array(values: list[Any], kind: str) -> pa.Array:
     return pa.array(values, pa.string() if kind in PARSED_KINDS else FIELD_TYPES[kind])
 
 
-def _parse(written: pa.Array, kind: str) -> pa.Array:
+def _parse(texts: pa.Array, kind: str) -> pa.Array:
     if kind == WHOLE_NUMBER:
-        return to_whole_numbers(written)
-    return as_times(written) if kind == TIMESTAMP else written
+        return to_whole_numbers(texts)
+    return as_times(texts) if kind == TIMESTAMP else texts

@@ -1,6 +1,6 @@
-"""Sessions from padded arrays: a row is a page, with an ad and a click (0 or 1) in each slot.
+"""Make sessions from padded arrays: a row is a page, with an ad and a click (0 or 1) per slot.
 
-There may be a position in each slot too. A batch at a time, in NumPy.
+A slot may also have a position. Batches are converted in NumPy.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ FROM_ZERO_NOTE = "positions from 0"
 GAP_NOTE = "a gap in the positions, closed"
 NO_QUERY_NOTE = "no query in the log, all pages under one"
 
-# The query of every page where ids name a pair of query and ad, and the log has no query
+# The query of all pages if ids identify (query, ad) pairs and the log has no query
 ONE_QUERY = "all"
-PADDING_ID = "-1"  # an ad id that means: no ad
+PADDING_ID = "-1"  # an ad id that means no ad
 LIST_COLUMNS = ("ads", "clicks", "positions", "mask")
 
 Bool = npt.NDArray[np.bool_]
@@ -60,7 +60,7 @@ class PaddedSlots:
         return PaddedSlots(self.row[index], ads, self.clicks[index], positions)
 
     def same_row_as_next(self) -> Bool:
-        """Whether the next slot is of the same row; one shorter than the other arrays."""
+        """Whether the next slot is in the same row; the array has one element less."""
         return np.asarray(self.row[1:] == self.row[:-1])
 
 
@@ -93,7 +93,7 @@ def to_sessions(batch: pa.RecordBatch, where: str, report: ReadReport) -> pa.Rec
 
 
 def _drop_incomplete_rows(batch: pa.RecordBatch, where: str, report: ReadReport) -> pa.RecordBatch:
-    """The rows with a query, with ads, and with lists of one length."""
+    """Drop rows without a query or ads, or with lists of unequal lengths."""
     names = [name for name in LIST_COLUMNS if name in batch.schema.names]
     lengths = {name: _list_lengths(batch.column(name)) for name in names}
     empty = lengths["ads"] < 1
@@ -109,8 +109,8 @@ def _drop_incomplete_rows(batch: pa.RecordBatch, where: str, report: ReadReport)
             reason, got = reasons.NO_ADS, "an empty page"
         else:
             sizes = {name: length[row] for name, length in lengths.items()}
-            listed = (f"{name} {'null' if size < 0 else size}" for name, size in sizes.items())
-            reason, got = reasons.NOT_READABLE, f"lists of unequal length: {', '.join(listed)}"
+            size_texts = (f"{name} {'null' if size < 0 else size}" for name, size in sizes.items())
+            reason, got = reasons.NOT_READABLE, f"lists of unequal length: {', '.join(size_texts)}"
         report.add_bad_row(reason, where, batch.column("number")[row].as_py(), got)
     return batch.filter(pa.array(~bad)) if bad.any() else batch
 
@@ -135,14 +135,14 @@ def _flat_numbers(batch: pa.RecordBatch, name: str) -> Float64:
 
 
 def _find_padding(batch: pa.RecordBatch, slots: PaddedSlots, fault: FaultCodes) -> Bool:
-    """Which slots are padding: by `mask`, else by `n`, else by the last slots without an ad."""
+    """Whether slots are padding: from `mask`, else `n`, else the last slots without an ad."""
     if "mask" in batch.schema.names:
         return ~(_flat_numbers(batch, "mask") > 0)
     lengths = _list_lengths(batch.column("ads"))
     index = np.arange(len(slots.row)) - np.repeat(_to_starts(lengths)[:-1], lengths)  # in the row
     if "n" in batch.schema.names:
-        filled = np.asarray(batch.column("n").cast(pa.float64()).fill_null(0))
-        return np.asarray(index >= filled[slots.row])
+        num_filled = np.asarray(batch.column("n").cast(pa.float64()).fill_null(0))
+        return np.asarray(index >= num_filled[slots.row])
     no_ad = np.asarray(pc.equal(slots.ads, PADDING_ID).fill_null(True))
     padding = no_ad
     if slots.positions is not None:
@@ -155,7 +155,7 @@ def _find_padding(batch: pa.RecordBatch, slots: PaddedSlots, fault: FaultCodes) 
 
 
 def _sort_by_position(slots: PaddedSlots) -> tuple[PaddedSlots, Int64]:
-    """The slots of each row by position, and the rows that were in another order."""
+    """Sort the slots of each row by position; also return the rows whose order changed."""
     if slots.positions is None:
         return slots, np.zeros(0, np.int64)
     falls = slots.same_row_as_next() & (np.diff(slots.positions) < 0)
@@ -176,7 +176,7 @@ def _check_slots(slots: PaddedSlots, fault: FaultCodes) -> None:
 
 
 def _mark(fault: FaultCodes, rows: Int64, code: int) -> None:
-    """Give these rows a fault; the first one of a row stays."""
+    """Give these rows a fault, except those that have one."""
     fault[rows[fault[rows] == VALID]] = code
 
 
@@ -203,15 +203,15 @@ def _build_sessions(
     lengths = np.bincount(slots.row, minlength=len(good))[good]
     page = _to_starts(lengths)
     _note_positions(slots, page, report)
-    clicked = slots.clicks == 1
-    num_clicks = np.bincount(slots.row[clicked], minlength=len(good))[good]
+    is_click = slots.clicks == 1
+    num_clicks = np.bincount(slots.row[is_click], minlength=len(good))[good]
     report.add_note(NO_CLICK_ORDER_NOTE, int(np.count_nonzero(num_clicks > 1)))
     position = np.arange(1, len(slots.row) + 1) - np.repeat(page[:-1], lengths)
     batch = batch if rows == len(good) else batch.filter(pa.array(good))
     clicks = pa.array(_to_starts(num_clicks), pa.int32())
     columns: dict[str, Any] = {
         "ads": pa.ListArray.from_arrays(pa.array(page, pa.int32()), slots.ads),
-        "clicks": pa.ListArray.from_arrays(clicks, pa.array(position[clicked], pa.int32())),
+        "clicks": pa.ListArray.from_arrays(clicks, pa.array(position[is_click], pa.int32())),
     }
     for name in ("query", "session_id"):
         if name in batch.schema.names:

@@ -1,4 +1,4 @@
-"""Records with named, perhaps nested fields as flat Arrow tables; and such records from Parquet."""
+"""Convert records, whose fields may be nested, to flat Arrow tables; read them from Parquet."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from reclick.runtime.parquet_layout import damaged_parquet_error, read_layout
 
 KeyPath = tuple[str, ...]  # the keys that lead to a value
 
-# Kinds of fields, as messages name them. PRESENT: whether there is an object, whatever it holds.
+# Kinds of fields, as messages name them. PRESENT: whether there is an object, of any content.
 WHOLE_NUMBER, TIMESTAMP, PRESENT = "a whole number", "a time", "an object"
-PARSED_KINDS = (WHOLE_NUMBER, TIMESTAMP)  # of which a value may be unreadable
+PARSED_KINDS = (WHOLE_NUMBER, TIMESTAMP)  # kinds whose values may be unreadable
 FIELD_TYPES = {
     TEXT: pa.string(),
     IDS: pa.list_(pa.string()),
@@ -40,7 +40,7 @@ FIELD_TYPES = {
 class RecordField:
     """A field of a record: its name here, its kind, and the paths it may have in a log.
 
-    The first path that has a value counts. A name with dots, as exports write it, is one key.
+    The first path that has a value is used. A name with dots, as exports write it, is one key.
     """
 
     name: str
@@ -58,7 +58,7 @@ def nested_or_flat(*keys: str) -> tuple[KeyPath, ...]:
 
 
 def select_fields(batch: pa.RecordBatch, fields: Sequence[RecordField], where: str) -> pa.Table:
-    """The fields of records, a column each; empty text is null.
+    """The fields of records as columns; empty text is null.
 
     >>> events = pa.RecordBatch.from_pydict({"object": [{"id": 7}, None], "id": [None, "b"]})
     >>> ad = RecordField("ad", TEXT, (("object", "id"), ("id",)))
@@ -69,12 +69,12 @@ def select_fields(batch: pa.RecordBatch, fields: Sequence[RecordField], where: s
 
 
 def add_numbers(records: pa.Table, numbers: Int64) -> pa.Table:
-    """The records with their numbers in the file as one more column."""
+    """Add the numbers of the records in their file as a column."""
     return records.append_column("number", pa.array(numbers, pa.int64()))
 
 
 def to_whole_numbers(values: pa.Array) -> pa.Array:
-    """Return numbers, or text that holds some, as whole numbers; null where a value is none.
+    """Convert numbers, or text with numbers, to whole numbers; null for other values.
 
     >>> to_whole_numbers(pa.array(["3", "4.0", "2.5", "top"])).to_pylist()
     [3, 4, None, None]
@@ -89,7 +89,7 @@ def to_whole_numbers(values: pa.Array) -> pa.Array:
 
 
 def to_text(values: pa.Array) -> pa.Array:
-    """Return text or whole-number ids as text, and null for empty text and other numbers."""
+    """Convert text or whole-number ids to text; null for empty text and other numbers."""
     if kind_of.is_dictionary(values.type):
         values = values.dictionary_decode()
     values = ids_to_text(values)
@@ -98,7 +98,7 @@ def to_text(values: pa.Array) -> pa.Array:
 
 
 def ids_to_text(ids: pa.Array) -> pa.Array:
-    """The ids as text; numbers that are not whole become null."""
+    """Convert ids to text; numbers that are not whole become null."""
     if kind_of.is_float16(ids.type):  # which Arrow cannot compute with
         ids = pa.array(ids.to_numpy(zero_copy_only=False).astype(np.float64))
     if kind_of.is_floating(ids.type):  # whole numbers with nulls, as they come from pandas
@@ -107,7 +107,7 @@ def ids_to_text(ids: pa.Array) -> pa.Array:
     return ids.cast(pa.string())
 
 
-# ---- values that cannot be parsed: kept as written, for the reader of a format to report
+# ---- values that cannot be parsed: they are kept as text, and the reader of a format reports them
 
 
 def unparsed_column(name: str) -> str:
@@ -115,41 +115,42 @@ def unparsed_column(name: str) -> str:
     return f"{name} as written"
 
 
-def add_unparsed(records: pa.Table, written: Mapping[str, Sequence[pa.Array]]) -> pa.Table:
-    """The records with one more column for each parsed field: its values that are unreadable.
+def add_unparsed(records: pa.Table, texts: Mapping[str, Sequence[pa.Array]]) -> pa.Table:
+    """Add a column with the unreadable values of each parsed field.
 
-    `written` holds the values of each field as written, one array per path.
+    `texts` has the unparsed values of each field, one array per path.
     """
-    for name, values in written.items():
+    for name, values in texts.items():
         unparsed = find_unparsed(values, records[name])
         records = records.append_column(unparsed_column(name), unparsed)
     return records
 
 
-def find_unparsed(written: Sequence[pa.Array], parsed: pa.ChunkedArray) -> pa.Array:
-    """The text of values that could not be parsed; null where one was, or nothing was written.
+def find_unparsed(values_by_path: Sequence[pa.Array], results: pa.ChunkedArray) -> pa.Array:
+    """The text of values that could not be parsed; null if one could, or if there is no value.
 
     >>> parsed = pa.chunked_array([[3, None, None, None]])
     >>> find_unparsed([pa.array(["3", "top", "", None])], parsed).to_pylist()
     [None, 'top', '', None]
     """
-    filled = [_nan_to_null(values) for values in written if values.null_count < len(values)]
-    if not filled or _count_any_valid(filled) == len(parsed) - parsed.null_count:  # nearly always
-        return pa.nulls(len(parsed), pa.string())
-    texts = [values.cast(pa.string()) for values in filled]
+    columns = [_nan_to_null(values) for values in values_by_path if values.null_count < len(values)]
+    # In nearly all cases, all values could be parsed.
+    if not columns or _count_any_valid(columns) == len(results) - results.null_count:
+        return pa.nulls(len(results), pa.string())
+    texts = [values.cast(pa.string()) for values in columns]
     not_empty = [pc.if_else(pc.equal(text, ""), None, text) for text in texts]
-    return pc.if_else(parsed.combine_chunks().is_null(), pc.coalesce(*not_empty, *texts), None)
+    return pc.if_else(results.combine_chunks().is_null(), pc.coalesce(*not_empty, *texts), None)
 
 
 def _count_any_valid(columns: Sequence[pa.Array]) -> int:
-    """In how many rows any of the columns has a value."""
+    """The number of rows in which at least one column has a value."""
     if len(columns) == 1:
         return int(len(columns[0]) - columns[0].null_count)
     return int(pc.sum(reduce(pc.or_, [values.is_valid() for values in columns])).as_py())
 
 
 def _nan_to_null(values: pa.Array) -> pa.Array:
-    """The values; NaN in a column of numbers is how some write null."""
+    """Replace NaN by null, since some exports write null as NaN."""
     if not kind_of.is_floating(values.type):
         return values
     return pc.if_else(pc.is_nan(values), None, values)
@@ -161,7 +162,7 @@ def _nan_to_null(values: pa.Array) -> pa.Array:
 def read_parquet_batches(
     file: LogFile, report: ReadReport, choose_columns: Callable[[pq.ParquetFile], list[str]]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches of a file, each with the number of its first row, from 1.
+    """Yield the batches of a file, each with the number of its first row, from 1.
 
     `choose_columns` returns the columns to read, or the leaves of nested ones.
     """
@@ -191,25 +192,27 @@ def read_parquet_batches(
 
 
 def _refuse_repeated_columns(names: list[str], where: str) -> None:
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise LogError(f"{where} has two columns named {repeated[0]!r:.80}. Rename one of them.")
+    repeated_names = [name for name, count in Counter(names).items() if count > 1]
+    if repeated_names:
+        raise LogError(
+            f"{where} has two columns named {repeated_names[0]!r:.80}. Rename one of them."
+        )
 
 
 def read_parquet_records(
     file: LogFile, fields: Sequence[RecordField], report: ReadReport
 ) -> Iterator[pa.Table]:
-    """The records of a file, with unparsed values, and with their row numbers as `number`."""
+    """Yield the records of a file, with unparsed values, and with row numbers as `number`."""
     names = [".".join(path) for field in fields for path in field.paths]
     parsed_fields = [field for field in fields if field.kind in PARSED_KINDS]
     for first, batch in read_parquet_batches(file, report, lambda _: names):
-        written = {
+        texts = {
             field.name: [
                 values for path in field.paths if (values := _get_path(batch, path)) is not None
             ]
             for field in parsed_fields
         }
-        records = add_unparsed(select_fields(batch, fields, file.where), written)
+        records = add_unparsed(select_fields(batch, fields, file.where), texts)
         yield add_numbers(records, np.arange(first, first + batch.num_rows))
 
 
@@ -233,10 +236,14 @@ def _select_field(batch: pa.RecordBatch, field: RecordField, where: str) -> pa.A
     ]
     if field.kind == PRESENT:
         return reduce(pc.or_, columns, pa.repeat(False, batch.num_rows))
-    filled = [values for values in columns if values.null_count < len(values)]
-    if not filled:
+    candidates = [values for values in columns if values.null_count < len(values)]
+    if not candidates:
         return pa.nulls(batch.num_rows, FIELD_TYPES[field.kind])
-    return filled[0] if len(filled) == 1 or filled[0].null_count == 0 else pc.coalesce(*filled)
+    return (
+        candidates[0]
+        if len(candidates) == 1 or candidates[0].null_count == 0
+        else pc.coalesce(*candidates)
+    )
 
 
 def _get_path(batch: pa.RecordBatch, path: KeyPath) -> pa.Array | None:

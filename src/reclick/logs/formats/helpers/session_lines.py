@@ -1,4 +1,4 @@
-"""Logs with one tab-separated line per query and click, the lines of a session together."""
+"""Read logs with one tab-separated line per query and click; a session's lines are adjacent."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from reclick.logs.files.source import SESSION_SCHEMA, abbreviate
 from reclick.logs.formats.base import BATCH_SESSIONS, ReadReport
 from reclick.logs.validation.reasons import NOT_READABLE
 
-SAMPLE_LINES = 20  # to recognise a format by
-TEXT_BLOCK_BYTES = 1 << 18  # whose lines, as text, stay in the processor's cache
+SAMPLE_LINES = 20  # to recognise a format
+TEXT_BLOCK_BYTES = 1 << 18  # whose lines, as text, fit the processor's cache
 SORTED_NOTE = "session not in the order of time, sorted"
 SESSION_LINE = "M"  # in place of the time
-TIME_OF_MARK = {SESSION_LINE: -1}  # before everything that happens in the session
+TIME_OF_MARK = {SESSION_LINE: -1}  # before all events of the session
 
 # the time since the session began, the file, the number of the line in it, the fields
 Line = tuple[int, str, int, list[str]]
@@ -36,13 +36,13 @@ def read_by_session(
 
     A line is split at the first `max_tabs` tabs.
     """
-    cells: list[str | None] = []  # flat: one tuple per page would burden the garbage collector
+    cells: list[str | None] = []  # flat: one tuple per page would slow the garbage collector down
     clicks: list[int] = []
     ends = [0]
     for lines in _read_sessions(files, report, max_tabs):
-        for session, user, query, results, clicked in build_pages(lines, report):
+        for session, user, query, results, page_clicks in build_pages(lines, report):
             cells += (session, user, query, results)
-            clicks += clicked
+            clicks += page_clicks
             ends.append(len(clicks))
         if len(ends) > BATCH_SESSIONS:
             yield _build_batch(cells, clicks, ends)
@@ -52,7 +52,7 @@ def read_by_session(
 
 
 def read_text_lines(file: LogFile, report: ReadReport) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, with their numbers, as text; those not in UTF-8 are bad."""
+    """Yield the lines that are not blank, with their numbers; lines that are not UTF-8 are bad."""
     for first, lines in _read_text_blocks(file, report):
         for number, line in enumerate(lines, first):
             if line and not line.isspace():
@@ -60,7 +60,7 @@ def read_text_lines(file: LogFile, report: ReadReport) -> Iterator[tuple[int, st
 
 
 def find_position(ad: str, results: str) -> int:
-    r"""The first position of an ad among results with tabs around them; 0 when it is not there.
+    r"""The first position of an ad among results with tabs around them; 0 if it is absent.
 
     >>> find_position("7", "\t17\t7\t70\t")
     2
@@ -75,7 +75,7 @@ def add_bad_line(line: Line, reason: str, report: ReadReport) -> None:
 
 
 def all_match(files: list[LogFile], pattern: re.Pattern[bytes]) -> bool:
-    """Whether most of the first lines of every file match the pattern."""
+    """Whether most of the first lines of each file match the pattern."""
     return bool(files) and all(_mostly_matches(file, pattern) for file in files)
 
 
@@ -103,43 +103,43 @@ def _build_batch(cells: list[str | None], clicks: list[int], ends: list[int]) ->
 
 
 def _read_sessions(files: list[LogFile], report: ReadReport, max_tabs: int) -> Iterator[list[Line]]:
-    """The lines of one session after another, in the order of time.
+    """Yield the lines of one session after another, in the order of time.
 
-    A session may go on in the next file. The first field is the session, the second the time since
-    it began, or M in a line about the whole session.
+    A session may continue in the next file. The first field is the session; the second is the time
+    since its start, or M in a line about the whole session.
     """
-    session, lines, last, unsorted = "", list[Line](), 0, False
+    session, lines, last_time, is_unsorted = "", list[Line](), 0, False
     for file in files:
         for first, block in _read_text_blocks(file, report):
             for number, text in enumerate(block, first):
                 fields = text.split("\t", max_tabs)
-                # A line with fewer fields is never complete.
+                # A line with fewer fields is incomplete.
                 mark = fields[1] if len(fields) > 3 and fields[0] else ""
                 try:
                     time = int(mark) if mark.isdecimal() else TIME_OF_MARK[mark]
-                except (KeyError, ValueError):  # int refuses thousands of digits
+                except (KeyError, ValueError):  # int rejects thousands of digits
                     if text and not text.isspace():
                         report.add_bad_row(NOT_READABLE, file.where, number, abbreviate(text))
                     continue
                 if fields[0] != session:
                     if lines:
-                        yield _sort_by_time(lines, report) if unsorted else lines
-                    session, lines, last, unsorted = fields[0], [], time, False
-                if time < last:
-                    unsorted = True
-                last = time
+                        yield _sort_by_time(lines, report) if is_unsorted else lines
+                    session, lines, last_time, is_unsorted = fields[0], [], time, False
+                if time < last_time:
+                    is_unsorted = True
+                last_time = time
                 lines.append((time, file.where, number, fields))
     if lines:
-        yield _sort_by_time(lines, report) if unsorted else lines
+        yield _sort_by_time(lines, report) if is_unsorted else lines
 
 
 def _sort_by_time(lines: list[Line], report: ReadReport) -> list[Line]:
     report.add_note(SORTED_NOTE)
-    return sorted(lines, key=itemgetter(0))  # lines of one moment keep their order
+    return sorted(lines, key=itemgetter(0))  # lines of the same time keep their order
 
 
 def _read_text_blocks(file: LogFile, report: ReadReport) -> Iterator[tuple[int, list[str]]]:
-    """The lines of each block, and the number of its first; lines not in UTF-8 are blank here."""
+    """Yield the first line number and the lines of each block, blank if they are not UTF-8."""
     first = 1
     for block in file.blocks(report.advance, block_bytes=TEXT_BLOCK_BYTES):
         try:

@@ -1,6 +1,6 @@
-"""Pages from session XML: a <session> of <interaction>s, each with a query, results and clicks.
+"""Read pages from session XML: a <session> of <interaction>s with a query, results and clicks.
 
-The XML is read one record at a time: no DTD, no entities, nothing fetched, one record in memory.
+One record at a time is in memory. DTDs and entities are not read, and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ CLICKED_ID_TAGS = ("docno", "docid")  # that a click may have besides the rank
 
 CHUNK_BYTES = 1 << 16
 MAX_RECORD_BYTES = 4 << 20  # in memory, a record of small elements takes about fifty times as much
-MAX_TAG_BYTES = 4 << 20  # of one tag or comment, which the parser holds whole
+MAX_TAG_BYTES = 4 << 20  # of one tag or comment, which the parser keeps in memory
 MAX_DEPTH = 100
-MAX_NAMES = 10_000  # of tags and attributes, which the parser never forgets
+MAX_NAMES = 10_000  # of tags and attributes, which the parser keeps in memory
 TRUNCATED = "the XML ends too early"
-OUTER_TAG = b"<x>"  # what stands for the elements around a record in the middle of a file
+OUTER_TAG = b"<x>"  # replaces the elements around a record in the middle of a file
 UTF_16_STARTS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<")
 
 _CODES = expat.errors.codes
@@ -54,7 +54,7 @@ END_ERRORS = {
     _CODES[expat.errors.XML_ERROR_NO_ELEMENTS],
     _CODES[expat.errors.XML_ERROR_UNCLOSED_TOKEN],
 }
-# After a break: the elements around the records end and did not begin.
+# After a break: the end tags of elements whose start tags were not parsed.
 FOLLOWING_ERRORS = {
     _CODES[expat.errors.XML_ERROR_NO_ELEMENTS],
     _CODES[expat.errors.XML_ERROR_TAG_MISMATCH],
@@ -63,18 +63,18 @@ FOLLOWING_ERRORS = {
 
 @dataclass(frozen=True, slots=True)
 class XmlLayout:
-    """What differs between the formats written in this way."""
+    """The differences between formats of session XML."""
 
     query: str  # the element that holds the query
-    ads: tuple[str, ...]  # elements that may hold the id of a result; the first filled one counts
+    ads: tuple[str, ...]  # elements that may have the id of a result; the first with text is used
     may_be_empty: bool = False  # whether a query without results is part of the format
-    # element of a session or a result that is skipped -> its note
+    # element of a session or a result to skip -> its note
     skipped: Mapping[str, str] | None = None
 
 
 @dataclass(slots=True)
 class XmlNode:
-    """An element of a record: its attributes, and its text and elements in their order."""
+    """An element of a record: its attributes, and its text and elements in order."""
 
     tag: str
     attributes: dict[str, str]
@@ -95,7 +95,7 @@ class XmlNode:
         return "".join(self._texts()).strip()
 
     def value(self, *tags: str) -> str:
-        """The text of the first of these elements that has any; empty when none has."""
+        """The text of the first of these elements with text; empty if there is none."""
         for tag in tags:
             for item in self.content:
                 if isinstance(item, XmlNode) and item.tag == tag:
@@ -125,7 +125,7 @@ class BadPageError(Exception):
 
 
 def read_pages(file: LogFile, report: ReadReport, layout: XmlLayout) -> Iterator[SessionRecord]:
-    """Yield the pages of a file, in its order; one session is in memory at a time."""
+    """Yield the pages of a file, in order; one session is in memory at a time."""
     for session in read_xml_records(file, "session", report, layout.skipped or ()):
         _note_skipped(session, report, layout)
         for interaction in session.children("interaction"):
@@ -144,7 +144,7 @@ def read_pages(file: LogFile, report: ReadReport, layout: XmlLayout) -> Iterator
 
 
 def _parse_results(interaction: XmlNode, layout: XmlLayout) -> list[ShownResult]:
-    """The results by rank; none only where the format allows it."""
+    """The results by rank; empty only if the format allows it."""
     if not interaction.value(layout.query):
         got = f"an <interaction> without <{layout.query}>"
         raise BadPageError(NO_QUERY, interaction.line, got)
@@ -164,10 +164,10 @@ def _parse_results(interaction: XmlNode, layout: XmlLayout) -> list[ShownResult]
 
 
 def _parse_result(node: XmlNode, layout: XmlLayout) -> ShownResult:
-    written = node.attributes.get("rank", "")
-    rank = _parse_rank(written)
+    rank_text = node.attributes.get("rank", "")
+    rank = _parse_rank(rank_text)
     if rank is None:
-        got = f"a <result> of rank {abbreviate(written)}"
+        got = f"a <result> of rank {abbreviate(rank_text)}"
         raise BadPageError(NOT_READABLE, node.line, got)
     ad = node.value(*layout.ads)
     if not ad:
@@ -218,9 +218,9 @@ def _find_position(
     report: ReadReport,
     layout: XmlLayout,
 ) -> int:
-    """The position of a click, by its rank, else by its id; 0 when there is none."""
-    clicked_id, written = click.value(*CLICKED_ID_TAGS), click.value("rank")
-    rank = _parse_rank(written)
+    """The position of a click, from its rank, or else its id; 0 if there is none."""
+    clicked_id, rank_text = click.value(*CLICKED_ID_TAGS), click.value("rank")
+    rank = _parse_rank(rank_text)
     by_rank, by_id = 0, []
     for position, result in enumerate(results, start=1):
         if result.rank == rank:
@@ -228,9 +228,9 @@ def _find_position(
         if clicked_id and clicked_id in {result.node.value(tag) for tag in layout.ads}:
             by_id.append(position)
     if not by_rank and not by_id:
-        readable = rank is not None or (clicked_id and not written)
+        readable = rank is not None or (clicked_id and not rank_text)
         reason = CLICK_NOT_SHOWN if readable else NOT_READABLE
-        got = f"a click on rank {abbreviate(written)} of {len(results)} results"
+        got = f"a click on rank {abbreviate(rank_text)} of {len(results)} results"
         report.add_bad_row(reason, file.where, click.line, got)
         return 0
     report.add_note(RANK_AND_ID_NOTE, bool(by_rank and by_id and by_rank not in by_id))
@@ -244,7 +244,8 @@ def _sort_clicks(interaction: XmlNode, report: ReadReport) -> list[XmlNode]:
     if len(clicks) > 1 and None in times:
         report.add_note(UNTIMED_CLICKS_NOTE)
         return clicks
-    order = sorted(range(len(clicks)), key=lambda index: times[index] or 0.0)  # ties keep theirs
+    # Sorting is stable: clicks of equal times keep their order.
+    order = sorted(range(len(clicks)), key=lambda index: times[index] or 0.0)
     return [clicks[index] for index in order]
 
 
@@ -291,9 +292,9 @@ def read_xml_records(
 ) -> Iterator[XmlNode]:
     """Yield the elements called `tag`, in the file's order, without the content of `skipped` ones.
 
-    A record that is cut short or ill-formed is a bad row, and reading goes on with the next one; so
-    is a record that is too large. What hides further records is a LogError: a DOCTYPE with
-    declarations, an encoding that cannot be read, a comment without end.
+    A record that is incomplete, ill-formed or too large is a bad row, and reading continues with
+    the next one. Faults that hide further records raise a LogError: a DOCTYPE with declarations, an
+    encoding that cannot be read, a comment without an end.
     """
     reader = _XmlRecordReader(tag, file.where, skipped)
     for chunk in chain(file.chunks(CHUNK_BYTES, report.advance), [b""]):
@@ -306,9 +307,9 @@ def read_xml_records(
 
 
 class _BrokenError(Exception):
-    """The XML breaks: at a byte of what the parser was fed, in a line, by a problem.
+    """The XML is broken: at a byte of the input of the parser, in a line, with a problem.
 
-    A break that only follows from an earlier one is no bad row.
+    An error that only follows from an earlier one is not a bad row.
     """
 
     def __init__(self, byte: int, line: int, problem: str, *, follows: bool = False) -> None:
@@ -317,7 +318,7 @@ class _BrokenError(Exception):
 
 
 class _XmlRecordReader:
-    """A parser, and a new one at the next record where the XML breaks."""
+    """Reads records with a parser; after broken XML, starts a new parser at the next record."""
 
     def __init__(self, tag: str, where: str, skipped: Container[str]) -> None:
         self.records: list[XmlNode] = []  # complete ones
@@ -326,16 +327,16 @@ class _XmlRecordReader:
         self._start = re.compile(b"<" + re.escape(tag.encode()) + rb"[\s/>]")
         self._own_end = re.compile(b"(</)?" + re.escape(tag.encode()) + rb"\s*>")
         self._parser = self._new_parser(None)
-        self._lost = b""  # the end of what is passed over, as a tag may begin in it
-        self._is_lost = False  # whether the next record is searched for
-        self._num_starts = 0  # of records, as far as bytes say, that this parser was to find
+        self._lost = b""  # the end of the skipped bytes, in which a tag may begin
+        self._is_lost = False  # whether the start of the next record is searched for
+        self._num_starts = 0  # of records in the bytes that this parser was fed
         self._overlap = b""
-        self._pending = b""  # what the parser was fed and did not finish
+        self._pending = b""  # fed to the parser, but not parsed yet
         self._head = self._chunk = b""
         self._lines_before = 0  # of the chunk
 
     def feed(self, chunk: bytes) -> None:
-        """Read some bytes, none at the end of the file."""
+        """Read some bytes; an empty chunk ends the file."""
         self._head = self._head or chunk[:4]
         self._lines_before += self._chunk.count(b"\n")
         self._chunk = chunk
@@ -348,8 +349,8 @@ class _XmlRecordReader:
                     return
             try:
                 self._parser.feed(data, is_end=is_end)
-            except _BrokenError as broken:
-                data = self._restart(broken, self._pending + data, is_end=is_end)
+            except _BrokenError as error:
+                data = self._restart(error, self._pending + data, is_end=is_end)
                 if is_end:
                     return
             else:
@@ -362,52 +363,53 @@ class _XmlRecordReader:
         self._num_starts += len(self._start.findall(data))
         self._overlap = data[len(data) - len(self._tag) - 1 :]  # too short for a start by itself
 
-    def _restart(self, broken: _BrokenError, data: bytes, *, is_end: bool) -> bytes:
-        """Report a break and return the bytes after it, among which the next record is."""
+    def _restart(self, error: _BrokenError, data: bytes, *, is_end: bool) -> bytes:
+        """Report broken XML, and return the bytes after it, which may have the next record."""
         old = self._parser
-        first = max(broken.byte - (old.num_bytes - len(data)), 0)
-        is_own_end = self._own_end.match(data, first) is not None  # of a record that did not begin
-        if is_own_end or not broken.follows:
+        first = max(error.byte - (old.num_bytes - len(data)), 0)
+        # Whether it is the end tag of a record whose start was not parsed
+        is_own_end = self._own_end.match(data, first) is not None
+        if is_own_end or not error.follows:
             where = f" inside the <{self._tag}> of line {old.record_line:,}"
-            self.problems.append((broken.line, broken.problem + where * bool(old.record_line)))
+            self.problems.append((error.line, error.problem + where * bool(old.record_line)))
         if is_end:
-            self._check_end(broken)
+            self._check_end(error)
             return b""
         if self._head[:2] in UTF_16_STARTS:
             raise LogError(
-                f"{self._where} line {broken.line:,}: {broken.problem}. What follows in UTF-16 "
+                f"{self._where} line {error.line:,}: {error.problem}. What follows in UTF-16 "
                 "cannot be read. Mend the line, or write the file again as UTF-8."
             )
         if old.is_second and old.num_records == 0:
-            first = max(first, 1)  # the record that it began with is the one that breaks
+            first = max(first, 1)  # the record that the parser began with is broken
         self._is_lost, self._lost, self._pending = True, b"", b""
         self._parser = self._new_parser(old.encoding)
-        passed = max(len(self._chunk) - len(data) + first, 0)
-        self._parser.lines_before = self._lines_before + self._chunk.count(b"\n", 0, passed)
+        num_passed = max(len(self._chunk) - len(data) + first, 0)
+        self._parser.lines_before = self._lines_before + self._chunk.count(b"\n", 0, num_passed)
         self._num_starts, self._overlap = 0, b""
         self._count_starts(data[first:])
         return data[first:]
 
     def _find_record(self, data: bytes) -> bytes:
-        """The bytes from the next record on; while there is none, the search goes on."""
+        """The bytes from the next record on; empty if it is not found yet."""
         data = self._lost + data
-        found = self._start.search(data)
-        end = found.start() if found else max(len(data) - len(self._tag) - 1, 0)
+        match = self._start.search(data)
+        end = match.start() if match else max(len(data) - len(self._tag) - 1, 0)
         self._parser.lines_before += data.count(b"\n", 0, end)
         self._lost = data[end:]
-        if found is None:
+        if match is None:
             return b""
         self._is_lost = False
         self._parser.begin()
         return self._lost
 
-    def _check_end(self, broken: _BrokenError) -> None:
-        """Refuse a file whose end hides records: in a comment or CDATA that is not closed."""
-        lost = self._num_starts - self._parser.num_starts + bool(self._parser.record_line)
-        if lost > 1:  # one is reported as a bad row
+    def _check_end(self, error: _BrokenError) -> None:
+        """Raise if the end of a file hides records, in a comment or CDATA that is not closed."""
+        num_lost = self._num_starts - self._parser.num_starts + bool(self._parser.record_line)
+        if num_lost > 1:  # one is reported as a bad row
             raise LogError(
                 f"{self._where} ends in a comment, a tag or CDATA that is not closed and hides "
-                f"{lost:,} of its <{self._tag}>s, from line {broken.line:,} on. Close it."
+                f"{num_lost:,} of its <{self._tag}>s, from line {error.line:,} on. Close it."
             )
 
     def _new_parser(self, encoding: str | None) -> _XmlRecordParser:
@@ -417,7 +419,7 @@ class _XmlRecordReader:
 
 
 class _XmlRecordParser:
-    """An expat parser and the record it is in."""
+    """An expat parser and its current record."""
 
     def __init__(self, tag: str, where: str, skipped: Container[str], encoding: str | None) -> None:
         self.tag, self.where, self.skipped, self.encoding = tag, where, skipped, encoding
@@ -425,7 +427,7 @@ class _XmlRecordParser:
         self.problems: list[tuple[int, str]] = []
         self.lines_before = 0  # of the first line it is fed
         self.num_bytes = 0  # fed so far
-        self.num_starts = self.num_records = 0  # begun and complete
+        self.num_starts = self.num_records = 0  # of records: started and complete
         self.is_second = False  # whether it begins at a record, in the middle of the file
         # from the record to the current element; empty outside of a record
         self._open: list[XmlNode] = []
@@ -443,7 +445,7 @@ class _XmlRecordParser:
 
     @property
     def record_line(self) -> int:
-        """The line of the record that it is in; 0 outside of one."""
+        """The line of the current record; 0 outside of records."""
         return self._record_line if self._record_depth else 0
 
     @property
@@ -452,13 +454,13 @@ class _XmlRecordParser:
         return self.num_bytes - max(int(self._parser.CurrentByteIndex), 0)
 
     def begin(self) -> None:
-        """Prepare for a record in the middle of a file."""
+        """Prepare to parse from a record in the middle of a file."""
         self.is_second = True
         self._parser.Parse(OUTER_TAG, False)
         self.num_bytes += len(OUTER_TAG)
 
     def feed(self, data: bytes, *, is_end: bool) -> None:
-        """Parse some bytes; a break is a _BrokenError."""
+        """Parse some bytes; raises a _BrokenError for broken XML."""
         self.num_bytes += len(data)
         try:
             self._parser.Parse(data, is_end)
@@ -504,8 +506,8 @@ class _XmlRecordParser:
         self.encoding = self.encoding or encoding
 
     def _on_doctype(self, name: str, system: str | None, public: str | None, internal: int) -> None:
-        # Called before anything in the DOCTYPE is read. Without declarations there is no entity
-        # that could be expanded or fetched.
+        # Called before the content of the DOCTYPE is read. Without declarations, no entity can be
+        # expanded or fetched.
         if internal or system or public:
             raise LogError(
                 f"{self.where} line {self._line:,} has a DOCTYPE that declares entities or names a "
