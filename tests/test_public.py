@@ -171,7 +171,7 @@ def test_the_constructor_of_a_model_is_what_it_declares() -> None:
         "attractiveness_strength: 'str | float' = 'auto'"
     )
     assert reclick.UBM.attractiveness_strength == "auto"
-    assert "3 where all pairs have one mean" in reclick.UBM.settings["attractiveness_strength"].help
+    assert "3 if all pairs have the same" in reclick.UBM.settings["attractiveness_strength"].help
     assert "attractiveness_strength: strength of that prior" in (reclick.UBM.__init__.__doc__ or "")
     assert inspect.signature(reclick.UBM.__init__).parameters.keys() == {
         "self",

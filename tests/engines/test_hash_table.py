@@ -86,4 +86,4 @@ def test_codes_in_a_row_do_not_pile_up(swap: bool) -> None:
 
 
 def test_an_empty_table_has_no_totals() -> None:
-    assert totals(HashTotals.empty(others=2)) == {}
+    assert totals(HashTotals.empty(n_other=2)) == {}

@@ -176,13 +176,17 @@ class CRF(ClickModel):
     @property
     def appeal_(self) -> Float64:
         """The log-odds a of each pair, in addition to those of the position [pair]."""
-        return np.asarray(_log_odds(self.theta_) - self.position_[0])
+        return self._to_appeal(self.theta_)
+
+    def _to_appeal(self, theta: Float64) -> Float64:
+        return np.asarray(_log_odds(theta) - self.position_[0])
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         check_page_length(batch.page)
-        appeal = self._pairs.take_or(self.appeal_, self._pairs.find(batch).row, 0.0)
+        theta = self._pairs.take_or(self.theta_, self._pairs.find(batch).row, np.nan)
+        appeal = np.where(np.isnan(theta), 0.0, self._to_appeal(theta))  # 0 for unseen pairs
         longest = int(np.diff(batch.page).max(initial=1))
         position, pairs = extend_positions(self.position_, self.position_pairs_, longest)
         similarity_text = text if self.similarity is not None else None
