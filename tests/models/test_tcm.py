@@ -67,20 +67,22 @@ def test_the_patterns_of_uniform_relevances_are_the_published_ones() -> None:
     ]
     means = pattern_probabilities(COMMON, 1500).mean(axis=(1, 2))
     np.testing.assert_allclose(means, expected, atol=1e-6)
-    found = fit_common(1e6 * np.array(expected))
-    np.testing.assert_allclose(found, COMMON, atol=0.006)  # the grid is in steps of .005
+    alone = 1e6 * np.array([1 - g / 2, g / 2, 0, 0, 0])
+    for patterns_alone in (np.zeros(5), alone, 10 * alone):
+        common = fit_common(1e6 * np.array(expected), patterns_alone)
+        np.testing.assert_allclose(common, COMMON, atol=0.006)  # the grid is in steps of .005
 
 
 def test_a_posterior_is_worked_out_by_hand() -> None:
     model = TCM(bins=4).fit(log_of([(1,), ()], ("a",)))
-    # Two sessions of an ad alone: P ∝ (γ x) (1 − γ x), with γ = 12/7 · 1/2.
-    x, g = np.array([0.125, 0.375, 0.625, 0.875]), 6 / 7
+    # Two sessions of an ad alone: P ∝ (γ x) (1 − γ x), with γ = 2 · 1/2.
+    x, g = np.array([0.125, 0.375, 0.625, 0.875]), 1.0
     posterior = g * x * (1 - g * x)
     posterior /= posterior.sum()
     np.testing.assert_allclose(model.theta_, [posterior @ x])
     np.testing.assert_allclose(model.click_prob(("q", ["a"])), [[g * posterior @ x]])
-    # One more without a click, or the same with weight 2: P ∝ (γ x) (1 − γ x)², γ = 12/7 · 1/3.
-    g = 4 / 7
+    # One more without a click, or the same with weight 2: P ∝ (γ x) (1 − γ x)², γ = 2 · 1/3.
+    g = 2 / 3
     posterior = g * x * (1 - g * x) ** 2
     posterior /= posterior.sum()
     for log in (log_of([(1,), (), ()], ("a",)), log_of([(1,), ()], ("a",)) | {"weight": [1, 2]}):

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 import reclick as rc
 from reclick.cli import app
-from reclick.errors import LogError, StoreError
+from reclick.errors import LogError, StoreError, UsageError
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import as_path, match_glob
 from reclick.runtime.outputs import atomic_file
@@ -428,3 +428,13 @@ def test_what_http_serves_is_read_and_never_written(bucket: str, server: S3Serve
         rc.count(LOG).save(f"{url}/counts")
     with pytest.raises(LogError, match=r"does not exist, or its server cannot be reached"):
         rc.count("http://127.0.0.1:9/log.csv")
+
+
+@pytest.mark.parametrize("attempts", ["many", "-1", "0", "1e3", "99999999999999999999"])
+def test_a_wrong_number_of_attempts_is_an_error(
+    attempts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", attempts)
+    with pytest.raises(UsageError, match=f"AWS_MAX_ATTEMPTS is '{attempts}'"):
+        rc.count(f"s3://bucket-of-{uuid.uuid4()}/log.parquet")

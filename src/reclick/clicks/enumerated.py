@@ -126,7 +126,7 @@ class EnumeratedPages(PageDistribution):
         """Probability that the session ends because a clicked ad satisfied the user [page]."""
         raise CannotAnswerError(
             "These pages have no satisfaction: their model does not say whether a session ended "
-            "because a clicked ad satisfied the user. MultiClick, LuceClick, DBN and SDBN do."
+            "because a clicked ad satisfied the user. MultiClick, LuceClick, DBN, SDBN and scan do."
         )
 
     def sample(self, rng: np.random.Generator) -> Clicks:

@@ -249,10 +249,10 @@ def hash_sessions(
     for row in range(len(query)):
         state = query_hash[query[row]]
         for i in range(page[row], page[row + 1]):
-            state = mix_bits(state, ad_hash[ad[i]])
-        state = mix_bits(state, np.uint64(page[row + 1] - page[row]))
+            state = append_bits(state, ad_hash[ad[i]])
+        state = append_bits(state, np.uint64(page[row + 1] - page[row]))
         for i in range(clicks[row], clicks[row + 1]):
-            state = mix_bits(state, np.uint64(click[i]))
+            state = append_bits(state, np.uint64(click[i]))
         content = mix_bits(state, np.uint64(clicks[row + 1] - clicks[row]))
         with_time = content
         if len(time) and time[row] != NO_TIME:
@@ -264,6 +264,13 @@ def hash_sessions(
         content_sum += content
         timed_sum += with_time
     return content_sum, timed_sum
+
+
+@subkernel
+def append_bits(state: np.uint64, bits: np.uint64) -> np.uint64:
+    """A state after some bits, in half the time of `mix_bits`, which must come last."""
+    state = (state ^ bits) * np.uint64(MIX_FACTORS[0])
+    return state ^ (state >> np.uint64(29))
 
 
 @subkernel

@@ -345,5 +345,4 @@ def _key_columns(parts: Mapping[str, str]) -> list[Column]:
 def _estimate_source_bytes(source: Source) -> int:
     path = getattr(source, "path", None)
     on_disk = 0 if path is None else as_path(path).stat().st_size
-    rows = len(source.relation) if hasattr(source, "relation") else source.num_rows or 0
-    return max(on_disk, rows * EVENT_BYTES)
+    return max(on_disk, (source.num_rows or 0) * EVENT_BYTES)

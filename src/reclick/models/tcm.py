@@ -27,7 +27,9 @@ from reclick.text.word_rates import TextIndex
 
 PATTERNS = ((), (1,), (2,), (1, 2), (2, 1))  # the click sequences of two ads
 CASES = 12  # patterns of the upper ad, of the lower ad, and of an ad alone (no click, click)
-ATTENDING_PER_CLICK = 12 / 7  # P(attending) / P(a click): relevances are uniform over all ads
+# P(a click) / P(attending) for pages of one and of two ads of uniform relevances
+CLICK_PER_ATTENDING = (1 / 2, 7 / 12)
+UNKNOWN_ATTENDING = 6 / 7  # without sessions
 GRID = 201  # number of values of α and of β on the grid
 WHY_TWO = (
     "TCM is a model of pages of one or two ads: its relevances are integrated out of the "
@@ -89,7 +91,7 @@ class TCM(ClickModel):
                 "page and the clicks on them, or fit another model."
             )
         pattern = find_patterns(block)
-        common = fit_common(np.bincount(pattern, block.weight, len(PATTERNS)).astype(np.float64))
+        common = fit_common(*(sum_patterns(block, pattern, size) for size in (2, 1)))
         self.attending_, self.second_, self.externality_ = common
         self._cases = count_cases(block, pattern)
         self._set_posteriors()
@@ -268,15 +270,22 @@ def count_cases(block: QueryBlock, pattern: Int64) -> Float64:
     return counts
 
 
-def fit_common(patterns: Float64) -> TCMParameters:
+def sum_patterns(block: QueryBlock, pattern: Int64, size: int) -> Float64:
+    """Sum the sessions with pages of this size by pattern [pattern]."""
+    rows = np.diff(block.page) == size
+    return np.bincount(pattern[rows], block.weight[rows], len(PATTERNS)).astype(np.float64)
+
+
+def fit_common(patterns: Float64, patterns_alone: Float64) -> TCMParameters:
     """γ, β and α of the clicks of the whole log, by the patterns of uniform relevances.
 
-    γ is 12/7 of the share of sessions with a click; β and α are those of a grid with the highest
-    likelihood of the patterns. Of a page of one ad only γ is learnt.
+    γ is the number of sessions with a click relative to that of attending users: 12/7 of the click
+    rate of pages of two ads, twice that of pages of one ad. β and α are those of a grid with the
+    highest likelihood of the patterns of two ads.
     """
-    total = patterns.sum()
-    share = 1 - patterns[0] / total if total > 0 else 0.5
-    attending = float(np.clip(ATTENDING_PER_CLICK * share, 1e-6, 1.0))
+    clicked = patterns[1:].sum() + patterns_alone[1:].sum()
+    most = CLICK_PER_ATTENDING[0] * patterns_alone.sum() + CLICK_PER_ATTENDING[1] * patterns.sum()
+    attending = float(np.clip(clicked / most, 1e-6, 1.0)) if most > 0 else UNKNOWN_ATTENDING
     second, externality = np.meshgrid(
         np.linspace(0, 1, GRID)[1:-1], np.linspace(-0.5, 0.5, GRID), indexing="ij"
     )

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from reclick.errors import StoreError, mask_secrets
+from reclick.errors import StoreError, UsageError, mask_secrets
 
 S3 = frozenset({"s3", "s3a"})
 HTTP = frozenset({"http", "https"})
@@ -23,6 +23,7 @@ HTTP = frozenset({"http", "https"})
 OBJECT_STORES = S3 | {"gs", "gcs", "abfs", "abfss", "az", "memory"}
 ARROW_SCHEMES = {"gcs": "gs"}  # that Arrow uses for a store
 S3_ATTEMPTS = 5  # of a request; AWS_MAX_ATTEMPTS
+MOST_ATTEMPTS = 1_000
 S3_CONNECT_SECONDS = 10.0
 S3_REQUEST_SECONDS = 60.0  # without an answer
 S3_SWITCHES = frozenset({"allow_bucket_creation", "anonymous", "force_virtual_addressing"})
@@ -166,10 +167,20 @@ def _connect_s3(
     if user:
         key, _, secret = user.partition(":")
         options |= {"access_key": unquote(key), "secret_key": unquote(secret)}
-    attempts = int(os.environ.get("AWS_MAX_ATTEMPTS") or S3_ATTEMPTS)
-    retry = AwsStandardS3RetryStrategy(max_attempts=max(attempts, 1))
+    retry = AwsStandardS3RetryStrategy(max_attempts=_read_attempts())
     limits = {"connect_timeout": S3_CONNECT_SECONDS, "request_timeout": S3_REQUEST_SECONDS}
     return S3FileSystem(**options, **limits, retry_strategy=retry), bucket
+
+
+def _read_attempts() -> int:
+    """How often a request to S3 is made before it fails."""
+    text = os.environ.get("AWS_MAX_ATTEMPTS") or str(S3_ATTEMPTS)
+    if not text.isdecimal() or not 0 < int(text) <= MOST_ATTEMPTS:
+        raise UsageError(
+            f"The environment variable AWS_MAX_ATTEMPTS is {text!r}. Set it to a whole number "
+            f"from 1 to {MOST_ATTEMPTS}, or unset it."
+        )
+    return int(text)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from os.path import commonprefix
 
 import numpy as np
 import pyarrow as pa
@@ -24,14 +25,16 @@ from reclick.data.outcomes import (
     OutcomeRows,
     last_of_runs,
 )
-from reclick.data.ragged import Float64, Int32, Int64, read_only, take_runs
-from reclick.data.string_index import Interner
+from reclick.data.ragged import Float64, Int32, Int64, UInt64, read_only, take_runs
+from reclick.data.string_index import Interner, buffers
 from reclick.engines.local.hash_table import HashTotals, add_block, join_codes
 from reclick.runtime.jit import kernel
 from reclick.runtime.parallel import prefetch, run_parallel
 
 CHUNK_SESSIONS = 8_192  # added before the tables are checked for room
 BLOCK_SESSIONS = 64  # whose keys are looked up together
+FEW_STRINGS = 1_000  # sorted by Arrow
+WORD_BYTES = 8
 NO_WEIGHT: Float64 = read_only(np.zeros(0))  # every session counts once
 NO_CLICK: Int32 = read_only(np.zeros(0, np.int32))
 
@@ -249,8 +252,45 @@ def sort_strings(interner: Interner, *codes: Int32) -> tuple[pa.LargeStringArray
     """Return the strings that occur, sorted, and the new code of every old code."""
     old = _distinct(interner.size, *codes)
     strings = interner.strings().take(pa.array(old))
-    order = pc.array_sort_indices(strings)  # by bytes
-    return strings.take(order), _new_codes(old[order.to_numpy()], interner.size)
+    order = order_strings(strings)
+    return strings.take(pa.array(order)), _new_codes(old[order], interner.size)
+
+
+def order_strings(strings: pa.LargeStringArray) -> Int64:
+    """The order of strings by their bytes, in half the time of Arrow's sort.
+
+    The first bytes after the common prefix, as a number, tell most ids apart; only strings whose
+    numbers are equal are compared as a whole.
+
+    >>> order_strings(pa.array(["ad-7", "ad-10", "ad-2"], pa.large_string())).tolist()
+    [1, 2, 0]
+    """
+    if len(strings) < FEW_STRINGS:
+        return np.asarray(pc.array_sort_indices(strings), np.int64)
+    words = _words_after_prefix(strings)
+    order = np.argsort(words)
+    is_tie = np.diff(words[order]) == 0
+    tied = np.concatenate([[False], is_tie]) | np.concatenate([is_tie, [False]])
+    rows = order[tied]  # their order as a whole agrees with that of their words
+    order[tied] = rows[pc.array_sort_indices(strings.take(pa.array(rows))).to_numpy()]
+    return order
+
+
+def _words_after_prefix(strings: pa.LargeStringArray) -> UInt64:
+    """The first bytes of each string after the common prefix, as a number [string]."""
+    ends = pc.min_max(strings.cast(pa.large_binary()))
+    prefix = len(commonprefix([ends["min"].as_py(), ends["max"].as_py()]))
+    offsets, data = buffers(strings)
+    start, size = offsets[:-1] + prefix, np.diff(offsets) - prefix
+    padded = np.concatenate([data, np.zeros(WORD_BYTES, np.uint8)])
+    # The word that begins at each byte, big-endian
+    word_at = np.ndarray(len(data) + 1, ">u8", padded.data, strides=(1,))
+    words = word_at[start].astype(np.uint64)
+    unused_bits = 8 * (WORD_BYTES - np.minimum(size, WORD_BYTES)).astype(np.uint64)
+    is_empty = size == 0  # a shift by 64 bits is undefined
+    words = words >> unused_bits << unused_bits
+    words[is_empty] = 0
+    return words
 
 
 def sort_sequences(interner: Interner, codes: Int32) -> tuple[Int64, Int32, Int32]:
