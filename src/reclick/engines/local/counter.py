@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from os.path import commonprefix
 
 import numpy as np
 import pyarrow as pa
@@ -278,8 +277,9 @@ def order_strings(strings: pa.LargeStringArray) -> Int64:
 
 def _words_after_prefix(strings: pa.LargeStringArray) -> UInt64:
     """The first bytes of each string after the common prefix, as a number [string]."""
-    ends = pc.min_max(strings.cast(pa.large_binary()))
-    prefix = len(commonprefix([ends["min"].as_py(), ends["max"].as_py()]))
+    first, last = pc.min_max(strings.cast(pa.large_binary())).as_py().values()
+    bytes_of_both = enumerate(zip(first, last, strict=False))
+    prefix = next((i for i, (low, high) in bytes_of_both if low != high), len(first))
     offsets, data = buffers(strings)
     start, size = offsets[:-1] + prefix, np.diff(offsets) - prefix
     padded = np.concatenate([data, np.zeros(WORD_BYTES, np.uint8)])
