@@ -1,4 +1,4 @@
-"""Names of src/reclick: one class per name, and functions are not bare participles."""
+"""Names of src/reclick: one class per name, and no function or variable is a bare participle."""
 
 from __future__ import annotations
 
@@ -67,6 +67,10 @@ PARTICIPLES = frozenset(
         "written",
     )
 )
+# As variables these are adjectives, sides, or names of public fields and of the progress protocol.
+ALLOWED_VARIABLES = frozenset(
+    {"broken", "done", "hidden", "kept", "left", "longer", "plain", "short", "whole", "written"}
+)
 VERBS_IN_ED = frozenset({"embed", "feed", "need", "seed", "speed", "exceed", "proceed", "shed"})
 PROPERTIES = frozenset({"property", "cached_property"})
 
@@ -98,6 +102,24 @@ def find_participles(source: Path) -> list[str]:
     ]
 
 
+def find_participle_variables(source: Path) -> list[str]:
+    """Variables and parameters that are named by a bare irregular participle."""
+    return [
+        f"{path.relative_to(source)}:{node.lineno} {name}"
+        for path in sorted(source.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in variable_names(node)
+        if name.strip("_") in PARTICIPLES - ALLOWED_VARIABLES
+    ]
+
+
+def variable_names(node: ast.AST) -> list[str]:
+    """The variable that a node assigns, or the parameter that it declares."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return [node.id]
+    return [node.arg] if isinstance(node, ast.arg) else []
+
+
 def is_participle(name: str) -> bool:
     """Whether a name is one word, and that a participle."""
     word = name.strip("_")
@@ -117,6 +139,16 @@ def test_no_two_classes_have_the_same_name() -> None:
 
 def test_no_function_is_a_bare_participle() -> None:
     assert find_participles(SOURCE) == []
+
+
+def test_no_variable_is_a_bare_participle() -> None:
+    assert find_participle_variables(SOURCE) == []
+
+
+@pytest.mark.parametrize("line", ["found = 1", "def read(given): ...", "for told in (): ..."])
+def test_a_participle_as_a_variable_is_recognised(line: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(line)
+    assert len(find_participle_variables(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("name", ["told", "_dealt", "joined", "kept", "__given__", "padded"])

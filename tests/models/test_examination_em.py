@@ -84,9 +84,9 @@ def test_two_sessions_by_hand() -> None:
     }
     assert named(cells, sessions, 3) == expected
     assert cells.clicks.tolist() == [0.0, 3.0, 0.0]
-    assert cells.clicked.reshape(4, 3).tolist() == [[0, 3, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]]
-    assert cells.shown.reshape(4, 3).tolist() == [[8, 8, 5], [0, 0, 0], [0, 0, 3], [0, 0, 0]]
-    assert build(sessions, browsing=False).shown.tolist() == [8.0, 8.0, 8.0]
+    assert cells.state_clicks.reshape(4, 3).tolist() == [[0, 3, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]]
+    assert cells.impressions.reshape(4, 3).tolist() == [[8, 8, 5], [0, 0, 0], [0, 0, 3], [0, 0, 0]]
+    assert build(sessions, browsing=False).impressions.tolist() == [8.0, 8.0, 8.0]
 
 
 @pytest.mark.parametrize("browsing", [False, True])
@@ -104,9 +104,9 @@ def test_cells_equal_counting_in_plain_python(browsing: bool) -> None:
     sessions = as_grouped(as_table(log, weights=True))
     cells = build(sessions, browsing=browsing)
     assert named(cells, sessions, 5) == skips
-    assert cells.clicks.sum() == cells.clicked.sum() == sum(clicks.values())
+    assert cells.clicks.sum() == cells.state_clicks.sum() == sum(clicks.values())
     assert cells.clicks.tolist() == sessions.counts.clicks.tolist()
-    assert cells.shown.sum() == sessions.counts.impressions.sum()
+    assert cells.impressions.sum() == sessions.counts.impressions.sum()
 
 
 def test_cells_come_back_from_their_table() -> None:
@@ -158,10 +158,10 @@ def test_the_objective_is_the_log_posterior_whatever_the_weights_and_prior_means
         fit = learn(sessions, prior, 1.0, browsing=True)
         theta, gamma = means, prior.gamma
         each = theta[np.repeat(np.arange(len(theta)), np.diff(cells.starts))] * gamma[cells.state]
-        shown = cells.shown > 0
+        shown = cells.impressions > 0
         expected = (
             cells.clicks @ np.log(theta)
-            + cells.clicked[shown] @ np.log(gamma[shown])
+            + cells.state_clicks[shown] @ np.log(gamma[shown])
             + cells.skips @ np.log1p(-each)
         )
         expected += np.sum(
@@ -320,7 +320,7 @@ def test_a_fit_on_some_of_the_sessions_knows_nothing_of_the_others(kind: type[Ce
     chosen = sessions.select(np.flatnonzero(np.arange(len(sessions)) % 2 == 0))
     cells = build(chosen, browsing=kind is not PBM)
     assert (
-        cells.shown.sum()
+        cells.impressions.sum()
         == (chosen.weight * np.diff(chosen.page)).sum()
         < sessions.counts.impressions.sum()
     )

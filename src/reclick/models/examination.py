@@ -221,8 +221,8 @@ class ExaminationMixture(ExaminationModel):
         """Fit several components, starting from the fit `one` of a single component."""
         cells = [block.cells for block in data.cells.blocks]
         totals = StateTotals(
-            np.sum([block.clicked for block in cells], axis=0),
-            np.sum([block.shown for block in cells], axis=0),
+            np.sum([block.state_clicks for block in cells], axis=0),
+            np.sum([block.impressions for block in cells], axis=0),
         )
         return fit_components(
             data.sessions.blocks(),

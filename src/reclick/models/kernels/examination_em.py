@@ -49,8 +49,8 @@ class ExaminationCells:
     """
 
     clicks: Float64  # [pair]
-    clicked: Float64  # [state] impressions that were clicked
-    shown: Float64  # [state] impressions
+    state_clicks: Float64  # [state]
+    impressions: Float64  # [state]
     starts: Int64  # [pair + 1] where each pair's cells start
     state: Int32  # [cell]
     skips: Float64  # [cell]
@@ -59,18 +59,20 @@ class ExaminationCells:
     def build(cls, block: QueryBlock, *, length: int, browsing: bool) -> ExaminationCells:
         """The cells of sessions; `length` is the longest page of the whole log."""
         n_states = (length + 1) * length if browsing else length
-        clicks, (clicked, impressions) = np.zeros(block.n_pairs), np.zeros((2, n_states))
+        clicks, (state_clicks, impressions) = np.zeros(block.n_pairs), np.zeros((2, n_states))
         begin = starts_from_sizes(np.bincount(block.pair, minlength=block.n_pairs))
         state, skips = np.empty(len(block.pair), np.int32), np.empty(len(block.pair))
         end = begin[:-1].copy()
         _sort_skips(
             block.pair, block.page, block.click, block.clicks, block.weight, length, browsing,
-            clicks, clicked, impressions, end, state, skips, np.zeros(length, np.bool_),
+            clicks, state_clicks, impressions, end, state, skips, np.zeros(length, np.bool_),
         )  # fmt: skip
         starts, distinct = np.zeros(len(begin), np.int64), np.empty(n_states, np.int32)
         _merge_equal(begin, end, state, skips, starts, np.zeros(n_states), distinct)
         size = starts[-1]
-        return cls(clicks, clicked, impressions, starts, state[:size].copy(), skips[:size].copy())
+        return cls(
+            clicks, state_clicks, impressions, starts, state[:size].copy(), skips[:size].copy()
+        )
 
     @classmethod
     def concatenate(cls, parts: Sequence[ExaminationCells]) -> ExaminationCells:
@@ -79,8 +81,8 @@ class ExaminationCells:
             return parts[0]
         return cls(
             np.concatenate([part.clicks for part in parts]),
-            np.sum([part.clicked for part in parts], axis=0),
-            np.sum([part.shown for part in parts], axis=0),
+            np.sum([part.state_clicks for part in parts], axis=0),
+            np.sum([part.impressions for part in parts], axis=0),
             starts_from_sizes(np.concatenate([np.diff(part.starts) for part in parts])),
             np.concatenate([part.state for part in parts]),
             np.concatenate([part.skips for part in parts]),
@@ -193,13 +195,13 @@ def browsing_means(means: Float64) -> Float64:
 class ExaminationProblem(EMProblem[ExaminationParameters]):
     """The θ and γ of highest posterior density."""
 
-    sums: ClassVar[tuple[str, ...]] = ("clicked", "shown")
+    sums: ClassVar[tuple[str, ...]] = ("state_clicks", "impressions")
 
     blocks: Sequence[ExaminationBlock]
     prior: ExaminationPrior
     clicks: Float64  # [pair]
-    clicked: Float64  # [state]
-    shown: Float64  # [state]
+    state_clicks: Float64  # [state]
+    impressions: Float64  # [state]
     sessions: float
 
     @classmethod
@@ -210,8 +212,8 @@ class ExaminationProblem(EMProblem[ExaminationParameters]):
             blocks,
             prior,
             np.concatenate([block.cells.clicks for block in blocks]),
-            np.sum([block.cells.clicked for block in blocks], axis=0),
-            np.sum([block.cells.shown for block in blocks], axis=0),
+            np.sum([block.cells.state_clicks for block in blocks], axis=0),
+            np.sum([block.cells.impressions for block in blocks], axis=0),
             data.sessions,
         )
 
@@ -234,8 +236,10 @@ class ExaminationProblem(EMProblem[ExaminationParameters]):
             _divide(successes[pairs], examinations + strength[pairs], theta[pairs])
         if not strength.all():
             theta = np.where(np.isfinite(theta), theta, mean)  # of pairs without a session
-        examined = self.clicked + statistics.totals["examined"]
-        gamma = posterior_mean(examined, self.shown, self.prior.gamma, self.prior.gamma_strength)
+        examined = self.state_clicks + statistics.totals["examined"]
+        gamma = posterior_mean(
+            examined, self.impressions, self.prior.gamma, self.prior.gamma_strength
+        )
         return ExaminationParameters(_clip_to_interior(theta), _clip_to_interior(gamma))
 
     @cached_property
@@ -244,9 +248,9 @@ class ExaminationProblem(EMProblem[ExaminationParameters]):
 
     def log_prior(self, now: ExaminationParameters) -> float:
         """The terms that the E-step leaves out: the prior of γ, and log γ of the clicks."""
-        reached = self.shown > 0
+        reached = self.impressions > 0
         gamma = now.gamma[reached]
-        clicks = float(self.clicked[reached] @ np.log(gamma))
+        clicks = float(self.state_clicks[reached] @ np.log(gamma))
         return clicks + log_beta(gamma, self.prior.gamma[reached], self.prior.gamma_strength)
 
     def log_row_prior(self, now: ExaminationParameters) -> float:
@@ -260,7 +264,7 @@ def e_step(parameters: ExaminationParameters, block: ExaminationBlock) -> Statis
     if prior is None:
         raise ValueError("the block has no prior: call with_prior first")
     mean, strength = prior
-    examinations, examined = np.empty(len(mean)), np.zeros(len(cells.shown))
+    examinations, examined = np.empty(len(mean)), np.zeros(len(cells.impressions))
     total = _expect(
         cells.clicks, cells.starts, cells.state, cells.skips, mean, strength,
         parameters.theta[first : first + len(mean)], parameters.gamma, examinations, examined,
@@ -281,7 +285,7 @@ def _clip_to_interior(probability: Float64) -> Float64:
 @kernel
 def _sort_skips(
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, length: int,
-    browsing: bool, clicks_on: Float64, clicked: Float64, impressions: Float64, end: Int64,
+    browsing: bool, clicks_on: Float64, state_clicks: Float64, impressions: Float64, end: Int64,
     state: Int32, skips: Float64, is_clicked: Bool,
 ) -> None:  # fmt: skip
     """Add up clicks and impressions, and append each skip to those of its pair.
@@ -298,7 +302,7 @@ def _sort_skips(
             if is_clicked[j]:
                 is_clicked[j] = False
                 clicks_on[p] += weight[s]
-                clicked[at] += weight[s]
+                state_clicks[at] += weight[s]
                 row = (j + 1) * length if browsing else 0
             else:
                 state[end[p]] = at

@@ -63,8 +63,8 @@ def first_parameters(one: ExaminationParameters, components: int) -> MixturePara
 class StateTotals(NamedTuple):
     """Clicks and impressions by state, which do not depend on the components."""
 
-    clicked: Float64  # [state]
-    shown: Float64  # [state]
+    state_clicks: Float64  # [state]
+    impressions: Float64  # [state]
 
 
 def fit_components(
@@ -81,7 +81,7 @@ def fit_components(
 ) -> FitResult[MixtureParameters, Statistics]:
     """The parameters of highest posterior density: EM from a start."""
     mean, strength = prior.theta
-    reached = totals.shown > 0
+    reached = totals.impressions > 0
 
     def m_step(now: MixtureParameters, statistics: Statistics) -> MixtureParameters:
         clicks, skips = statistics.pairs["clicks"], statistics.pairs["skips"]
@@ -89,8 +89,8 @@ def fit_components(
         mixing /= mixing.sum()
         odds = fit_log_odds(clicks, skips, mean, strength, now.shifts, now.odds)
         shifts = fit_shifts(clicks, skips, odds, now.shifts, mixing)
-        examined = totals.clicked + statistics.totals["examined"]
-        gamma = posterior_mean(examined, totals.shown, prior.gamma, prior.gamma_strength)
+        examined = totals.state_clicks + statistics.totals["examined"]
+        gamma = posterior_mean(examined, totals.impressions, prior.gamma, prior.gamma_strength)
         gamma = np.clip(gamma, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
         return MixtureParameters(odds, gamma, shifts, mixing)
 
