@@ -21,12 +21,21 @@ SESSIONS, PAGES = 2_000_000, 500_000
 ROUNDS = 7  # processes per checkout
 RUNS = 3  # runs of a job per process
 LIMIT = 1.03
+# Equal parameters from every engine cost up to 20 % of an EM (decision 33).
+LIMITS = {"fit UBM": 1.25, "evaluate": 1.25}
+UBM = {"attractiveness_prior": "overall", "max_iterations": 20, "tolerance": 0}
 SAVE = "rc.count(rc.read_sessions({log})).save({counts}); rc.MultiClick().fit({log}).save({model})"
 JOBS = {  # the code that is timed, and the code that runs before it
     "count": ("rc.count(rc.read_sessions({log}))", "rc.count(rc.read_sessions({small}))"),
     "predict": (
         "rc.predict(model, {pages}, {to}, top=0)",
         "model = rc.load({model}); rc.predict(model, {small}, {to}, top=0)",
+    ),
+    "fit UBM": ("rc.UBM(**{ubm}).fit({log})", "rc.UBM(**{ubm}).fit({small})"),
+    "evaluate": (
+        "rc.evaluate({{'multiclick': model}}, {pages}, resamples=100, progress=None)",
+        "model = rc.load({model})\n"
+        "rc.evaluate({{'multiclick': model}}, {small}, resamples=100, progress=None)",
     ),
     "load model": ("rc.load({model})", "rc.MultiClick().fit({small})"),
     "load counts": ("rc.Counts.load({counts})", "rc.count(rc.read_sessions({small}))"),
@@ -75,8 +84,8 @@ def main(other_checkout: str | None = None) -> bool:
         cpu_here, cpu_other = min(cpu["this"]), min(cpu["other"])
         wall_ratio = min(wall["this"]) / min(wall["other"])
         title = f"{what}: {cpu_here:.3f} s / {cpu_other:.3f} s; wall time {wall_ratio:.2f}"
-        ratio = cpu_here / cpu_other
-        results.append(print_row(title, f"{ratio:.3f}", f"≤ {LIMIT:g}", ratio <= LIMIT))
+        ratio, limit = cpu_here / cpu_other, LIMITS.get(what, LIMIT)
+        results.append(print_row(title, f"{ratio:.3f}", f"≤ {limit:g}", ratio <= limit))
     return all(results)
 
 
@@ -91,7 +100,7 @@ def _write_folders(python: tuple[str, Path], checkout: str) -> dict[str, str]:
     }
     files = {name.removesuffix(".parquet"): repr(str(path)) for name, path in paths.items()}
     _run(python, "import reclick as rc\n" + SAVE.format(**files))
-    return files
+    return {**files, "ubm": repr(UBM)}
 
 
 def _run(python: tuple[str, Path], program: str) -> str:
