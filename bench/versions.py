@@ -1,4 +1,4 @@
-"""CPU seconds of counting, predicting and loading, relative to another checkout.
+"""CPU seconds of counting, fitting, predicting, evaluating and loading, relative to another checkout.
 
 `python -m bench versions --beside CHECKOUT` runs each job with the sources of this checkout and of
 the other one, which must have its own environment in `.venv`. Each checkout writes the folders that
@@ -25,6 +25,7 @@ LIMIT = 1.03
 LIMITS = {"fit UBM": 1.25, "evaluate": 1.25}
 UBM = {"attractiveness_prior": "overall", "max_iterations": 20, "tolerance": 0}
 SAVE = "rc.count(rc.read_sessions({log})).save({counts}); rc.MultiClick().fit({log}).save({model})"
+EVALUATE = "rc.evaluate({{'multiclick': model}}, {log}, resamples=100, progress=None)"
 JOBS = {  # the code that is timed, and the code that runs before it
     "count": ("rc.count(rc.read_sessions({log}))", "rc.count(rc.read_sessions({small}))"),
     "predict": (
@@ -33,9 +34,8 @@ JOBS = {  # the code that is timed, and the code that runs before it
     ),
     "fit UBM": ("rc.UBM(**{ubm}).fit({log})", "rc.UBM(**{ubm}).fit({small})"),
     "evaluate": (
-        "rc.evaluate({{'multiclick': model}}, {pages}, resamples=100, progress=None)",
-        "model = rc.load({model})\n"
-        "rc.evaluate({{'multiclick': model}}, {small}, resamples=100, progress=None)",
+        EVALUATE.replace("{log}", "{pages}"),
+        "model = rc.load({model}); " + EVALUATE.replace("{log}", "{small}"),
     ),
     "load model": ("rc.load({model})", "rc.MultiClick().fit({small})"),
     "load counts": ("rc.Counts.load({counts})", "rc.count(rc.read_sessions({small}))"),
