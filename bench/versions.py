@@ -1,4 +1,4 @@
-"""CPU seconds of counting, fitting, predicting, evaluating and loading, relative to another checkout.
+"""CPU seconds of counts, fits, predictions, evaluations and loading, beside another checkout.
 
 `python -m bench versions --beside CHECKOUT` runs each job with the sources of this checkout and of
 the other one, which must have its own environment in `.venv`. Each checkout writes the folders that
