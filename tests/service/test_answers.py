@@ -234,3 +234,22 @@ def test_a_position_too_large_for_any_page_is_refused(client: TestClient, path: 
     answer = client.post(f"/v1/{path}", json=body)
     assert answer.status_code == 422, answer.text
     assert "clicks" in answer.json()["message"]
+
+
+def test_the_description_says_what_each_address_does_and_where_a_token_is_needed(
+    client: TestClient,
+) -> None:
+    described = client.get("/openapi.json").json()
+    paths = described["paths"]
+    posts = {path: each["post"] for path, each in paths.items() if "post" in each}
+    assert len(posts) == 7
+    for path, operation in posts.items():
+        assert operation["description"], path
+        assert "partial" not in operation["description"], path
+    assert described["security"] == [{"token": []}]
+    assert "token" in described["components"]["securitySchemes"]
+    unprotected = {
+        path for path, each in paths.items() if each.get("get", {}).get("security") == []
+    }
+    assert unprotected == {"/livez", "/readyz"}
+    assert "text/plain" in paths["/metrics"]["get"]["responses"]["200"]["content"]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import Response
+from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
@@ -34,6 +34,7 @@ from reclick.service.hosting import HostedFolder, HostedModel, ModelHost
 from reclick.service.measures import Measures
 from reclick.service.protection import (
     LOCAL_NAMES,
+    OPEN_PATHS,
     BodyTooLargeError,
     Protection,
     Receive,
@@ -62,6 +63,11 @@ PROBLEMS = {
     429: "Too many requests at once.",
     500: "The service made a mistake.",
     503: "No model is loaded yet, or its folder cannot be read.",
+}
+TOKEN_SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "Needed where the service was started with a token.",
 }
 SCHEMA_PREFIX = "#/components/schemas/"
 Result = TypeVar("Result")
@@ -201,6 +207,7 @@ class Service:
                 methods=["POST"],
                 name=route.path,
                 summary=(route.request.__doc__ or "").split("\n")[0],
+                description=route.function.__doc__,
                 responses={200: {"content": answer}, **_describe_problems(*PROBLEMS)},
                 openapi_extra={"requestBody": {"required": True, "content": content}},
             )
@@ -208,7 +215,7 @@ class Service:
         get = partial(self.api.get, responses=refusals)
         get("/v1/models", response_model=schemas.ModelsAnswer)(self._list_models)
         get("/livez", response_model=schemas.Health)(self._report_life)
-        get("/metrics", response_class=Response)(self._report_measures)
+        get("/metrics", response_class=PlainTextResponse)(self._report_measures)
         problems = {**refusals, **_describe_problems(404, 422, 503)}
         self.api.get("/v1/queries", response_model=schemas.QueriesAnswer, responses=problems)(
             self._find_queries
@@ -345,7 +352,10 @@ class Service:
         ]
         _, definitions = models_json_schema(wanted, ref_template=SCHEMA_PREFIX + "{model}")
         described["components"]["schemas"].update(definitions["$defs"])
-        described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        described["components"]["securitySchemes"] = {"token": TOKEN_SCHEME}
+        described["security"] = [{"token": []}]
+        for path in OPEN_PATHS:
+            described["paths"][path]["get"]["security"] = []
         return described
 
 
