@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -260,6 +261,43 @@ def test_swaps_under_load_never_mix_two_models(tmp_path: Path) -> None:
             stop.set()
             swapper.join()
     assert seen == set(expected)
+
+
+@pytest.mark.parametrize("buckets", [None, 2])
+def test_the_age_of_a_model_is_counted_from_its_fit(tmp_path: Path, buckets: int | None) -> None:
+    model = fit("dctr")
+    counted = model.provenance_[0]
+    model.provenance_ = (counted._replace(date="2026-01-01T00:00:00"),)
+    model.save(tmp_path / "old", buckets=buckets)
+    model.provenance_ += (counted._replace(date="2026-01-02T00:00:00", use="update"),)
+    model.save(tmp_path / "updated", buckets=buckets)
+    model.provenance_ = ()
+    model.save(tmp_path / "unknown", buckets=buckets)
+    names = ("old", "updated", "unknown")
+    with ready_client(create_app({name: tmp_path / name for name in names})) as client:
+        lines = dict(each.rsplit(" ", 1) for each in client.get("/metrics").text.splitlines())
+        described = {each["name"]: each for each in client.get("/v1/models").json()["models"]}
+    day = 86_400.0
+    fitted = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    assert described["old"]["fitted_at"] == fitted
+    assert described["updated"]["fitted_at"] == fitted + day
+    assert described["unknown"]["fitted_at"] is None
+    age = float(lines['reclick_model_age_seconds{model="old"}'])
+    assert abs(age - (time.time() - fitted)) < 60
+    difference = age - float(lines['reclick_model_age_seconds{model="updated"}'])
+    assert difference == pytest.approx(day)
+    assert 'reclick_model_age_seconds{model="unknown"}' not in lines
+    for name in names:
+        assert float(lines[f'reclick_model_loaded_seconds{{model="{name}"}}']) < 60
+
+
+def test_a_folder_with_a_wrong_time_of_its_fit_is_not_loaded(tmp_path: Path) -> None:
+    model = fit("dctr")
+    model.provenance_ = (model.provenance_[0]._replace(date="yesterday"),)
+    model.save(tmp_path / "m")
+    folder = HostedFolder("m", tmp_path / "m")
+    assert folder.refresh() is False
+    assert "yesterday" in folder.error
 
 
 def test_the_service_says_what_is_wrong_with_a_folder_and_goes_on(tmp_path: Path) -> None:
