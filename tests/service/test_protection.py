@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,32 @@ def test_with_the_token_and_for_probes_it_answers(guarded: TestClient) -> None:
     for scheme in ("Bearer", "bearer"):
         headers = {"authorization": f"{scheme} {TOKEN}"}
         assert guarded.get("/v1/models", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("before", [True, False])  # whether a model is in place
+def test_what_is_wrong_with_a_folder_is_said_with_the_token_only(
+    tmp_path: Path, before: bool
+) -> None:
+    folder = tmp_path / "secret-place"
+    fit("dctr").save(folder)
+    app = create_app({"m": folder}, token=TOKEN, reload_seconds=0.02)
+    manifest = folder / "manifest.json"
+    if not before:
+        manifest.write_text("{}")
+    with ready_client(app) if before else TestClient(app) as client:  # type: ignore[arg-type]
+        manifest.write_text("{}")
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        deadline = time.monotonic() + 60
+        said = ""
+        while "altered" not in said and time.monotonic() < deadline:
+            said = client.get("/readyz", headers=headers).json()["models"]["m"]
+            time.sleep(0.01)
+        assert str(folder) in said
+        for wrong in ({}, {"authorization": "Bearer wrong"}):
+            answer = client.get("/readyz", headers=wrong)
+            assert answer.status_code == (200 if before else 503)
+            assert "see the log" in answer.json()["models"]["m"]
+            assert "secret-place" not in answer.text
 
 
 def test_the_token_is_asked_for_under_a_prefix_too(folders: dict[str, Path]) -> None:

@@ -69,6 +69,7 @@ TOKEN_SCHEME = {
     "scheme": "bearer",
     "description": "Needed where the service was started with a token.",
 }
+HIDDEN_ERROR = "The newest content of its folder is not loaded: see the log."
 SCHEMA_PREFIX = "#/components/schemas/"
 Result = TypeVar("Result")
 ErrorHandler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
@@ -323,10 +324,11 @@ class Service:
         """Whether the process runs."""
         return _json({"status": "alive", "models": {}})
 
-    async def _report_readiness(self) -> Response:
-        """Whether every model is loaded; `models` says what is wrong with a folder."""
+    async def _report_readiness(self, request: Request) -> Response:
+        """Whether every model is loaded; `models` says, with the token, what is wrong with one."""
+        has_token = request.scope["state"]["has_token"]
         detail = {
-            name: folder.error or ("ready" if folder.current else "loading")
+            name: _describe_state(folder, with_error=has_token)
             for name, folder in self.host.folders.items()
         }
         ready = self.host.ready
@@ -356,7 +358,15 @@ class Service:
         described["security"] = [{"token": []}]
         for path in OPEN_PATHS:
             described["paths"][path]["get"]["security"] = []
+        described["paths"]["/readyz"]["get"]["security"] = [{}, {"token": []}]  # it says more
         return described
+
+
+def _describe_state(folder: HostedFolder, *, with_error: bool) -> str:
+    """Whether a folder is served. Its error has paths in it, which are not for everybody."""
+    if folder.error:
+        return folder.error if with_error else HIDDEN_ERROR
+    return "ready" if folder.current else "loading"
 
 
 def _parse(model: type[schemas.ModelRequest], body: bytes) -> schemas.ModelRequest:

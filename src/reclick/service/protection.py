@@ -111,6 +111,7 @@ class Protection:
         if exchange.scope["method"] == "OPTIONS" and exchange.cors:
             return 204, "", ""
         if path in OPEN_PATHS:
+            exchange.scope["state"]["has_token"] = self._has_token(headers)
             return None
         if self.running > self.limits.concurrency:
             return 429, "too_many_requests", "Too many requests at once. Try again in a moment."
