@@ -117,6 +117,7 @@ def serve(
         application,
         host=host,
         port=port,
+        http=_close_without_head(timeout),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -125,6 +126,16 @@ def serve(
         h11_max_incomplete_event_size=64 << 10,
     )
     _run(uvicorn, config)
+
+
+def _close_without_head(seconds: float) -> Any:
+    """The server's protocol, which also closes connections that do not send a request in time."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    from reclick.service.protection import HeadTimeout
+
+    parts: tuple[Any, ...] = (HeadTimeout, AutoHTTPProtocol)
+    return type("Connection", parts, {"head_seconds": seconds})
 
 
 def _allow_open_files() -> None:

@@ -1,4 +1,4 @@
-"""Who may ask, how much, and for how long: the ASGI layer around the service.
+"""Who may ask, how much, and for how long: the ASGI layer around the service, and its connections.
 
 Each limit has its own answer with a 4xx status. Every request ends with one log line as JSON, which
 has no query, no ad and no text in it.
@@ -229,6 +229,48 @@ class Exchange:
                     }
                 )
             )
+
+
+class HeadTimeout(asyncio.Protocol):
+    """Close a connection whose client does not send the head of a request in time.
+
+    A part of a class with a protocol of uvicorn, which waits for heads for ever. Its `cycle` is the
+    newest request whose head has come. The time for a body and an answer is up to `Protection`.
+    """
+
+    head_seconds: float  # for the first head from the connection on, later from its first byte on
+    cycle: Any
+    _transport: asyncio.BaseTransport
+    _closing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the head of the first request."""
+        super().connection_made(transport)
+        self._transport = transport
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Go on waiting unless a head is now complete."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._wait_for_head()
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        if self._closing is None:
+            loop = asyncio.get_running_loop()
+            self._closing = loop.call_later(self.head_seconds, self._transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
 
 
 def is_loopback(host: str) -> bool:
