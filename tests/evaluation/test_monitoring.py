@@ -14,7 +14,7 @@ import pytest
 
 import reclick as rc
 from reclick.__main__ import main
-from reclick.errors import SettingError
+from reclick.errors import LogError, SettingError
 from reclick.evaluation.monitoring import MonitorLimits, monitor
 from tests.support.service import small_log
 
@@ -68,6 +68,11 @@ def test_a_weight_of_two_counts_as_two_sessions() -> None:
     for name in ("sessions", "observed_clicks", "expected_clicks", "low", "high", "unknown_ads"):
         assert getattr(one, name) == pytest.approx(getattr(other, name)), name
     assert one.positions == other.positions
+
+
+def test_a_log_whose_sessions_do_not_count_is_refused() -> None:
+    with pytest.raises(LogError, match="weight of every session is 0"):
+        monitor(model(), {**LOG, "weight": [0.0] * 4})
 
 
 def test_a_good_model_breaks_no_limit_and_a_wrong_one_does() -> None:

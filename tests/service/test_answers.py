@@ -17,6 +17,7 @@ from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
 from tests.service.conftest import ready_client
 from tests.support.service import ADS, QUERIES, TEXTS
 
+PAGE_TYPE = pa.list_(pa.string())
 PAGES: list[dict[str, Any]] = [
     {"query": "tea", "ads": ["ad2", "ad0", "ad3"], "clicks": [2]},
     {"query": "running shoes", "ads": ["ad0", "never"], "clicks": []},
@@ -191,6 +192,91 @@ def test_a_day_is_monitored(client: TestClient) -> None:
     assert np.isclose(
         sum(row["expected"] for row in answer["positions"]), answer["expected_clicks"]
     )
+
+
+def post_stream(client: TestClient, path: str, columns: dict[str, Any], **parameters: Any) -> Any:
+    return client.post(
+        path,
+        params=parameters,
+        content=write_stream(pa.record_batch(columns)),
+        headers={"content-type": ARROW_STREAM},
+    )
+
+
+@pytest.mark.parametrize("name", ["luceclick", "ubm"])
+def test_a_stream_of_pairs_is_estimated_as_json_is(client: TestClient, name: str) -> None:
+    pairs = [(query, ad) for query in (*QUERIES, "never asked") for ad in (*ADS, "never")]
+    body = {"pairs": [{"query": query, "ad": ad} for query, ad in pairs], "level": 0.5}
+    expected = client.post("/v1/relevance", json={**body, "model": name}).json()["pairs"]
+    queries, ads = map(list, zip(*pairs, strict=True))
+    for query_column in (queries, pa.array(queries).dictionary_encode()):
+        columns = {"query": query_column, "ad": ads}
+        answer = post_stream(client, "/v1/relevance", columns, model=name, level=0.5)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-reclick-model"] == name
+        assert read_stream(answer.content).to_pylist() == expected
+
+
+def test_a_day_is_monitored_as_a_stream_too(client: TestClient) -> None:
+    columns: dict[str, Any] = {name: [page[name] for page in PAGES] for name in PAGES[0]}
+    answer = post_stream(client, "/v1/monitor", columns, model="ubm")
+    assert answer.json() == client.post("/v1/monitor", json={"pages": PAGES, "model": "ubm"}).json()
+    weighted = post_stream(client, "/v1/monitor", {**columns, "weight": [2.0] * len(PAGES)})
+    assert weighted.json()["sessions"] == 2 * len(PAGES)
+
+
+def test_a_day_is_held_against_the_limits_of_the_request(client: TestClient) -> None:
+    own = client.post("/v1/monitor", json={"pages": PAGES}).json()
+    assert own["ok"] is True
+    strict = {"unknown_ads": 0.01, "unknown_queries": 0.2}
+    body: dict[str, Any] = {"pages": PAGES, "limits": strict}
+    answer = client.post("/v1/monitor", json=body).json()
+    assert answer["ok"] is False
+    assert [each.partition(" unknown ")[2] for each in answer["breaches"]] == [
+        "queries, limit 20.0%",
+        "ads, limit 1.0%",
+    ]
+    columns: dict[str, Any] = {name: [page[name] for page in PAGES] for name in PAGES[0]}
+    assert post_stream(client, "/v1/monitor", columns, **strict).json() == answer
+    for limits in ({"clicks": -1}, {"clicks": "1"}, {"other": 1}, {"calibration": None}):
+        refused = client.post("/v1/monitor", json={"pages": PAGES, "limits": limits})
+        assert (refused.status_code, refused.json()["error"]) == (422, "bad_field")
+
+
+@pytest.mark.parametrize(
+    ("path", "columns", "parameters"),
+    [
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, {"clicks": "-1"}),
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, {"clicks": "x"}),
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, {"group": "nan"}),
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, {"clicked": "1"}),
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]]}, {}),
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]], "clicks": [[2]]}, {}),
+        ("/v1/monitor", {"query": [1.5], "ads": [["a"]], "clicks": [[1]]}, {}),
+        (
+            "/v1/monitor",
+            {"query": ["q"], "ads": [["a"]], "clicks": [[1]], "weight": [0.0]},
+            {},
+        ),
+        ("/v1/monitor", {"query": pa.array([], pa.string()), "ads": pa.array([], PAGE_TYPE)}, {}),
+        ("/v1/relevance", {"query": ["q"]}, {}),
+        ("/v1/relevance", {"query": ["q"], "ad": [None]}, {}),
+        ("/v1/relevance", {"query": ["q"], "ad": [["a"]]}, {}),
+        ("/v1/relevance", {"query": ["q"], "ad": ["a"]}, {"level": "1"}),
+        ("/v1/relevance", {"query": ["q"], "ad": ["a"]}, {"levels": "0.5"}),
+        (
+            "/v1/relevance",
+            {"query": pa.array([], pa.string()), "ad": pa.array([], pa.string())},
+            {},
+        ),
+    ],
+)
+def test_a_stream_that_makes_no_sense_is_refused(
+    client: TestClient, path: str, columns: dict[str, Any], parameters: dict[str, str]
+) -> None:
+    answer = post_stream(client, path, columns, **parameters)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["message"]
 
 
 def test_measures_count_pages_and_unknowns_without_their_names(folders: dict[str, Path]) -> None:

@@ -116,9 +116,19 @@ def test_the_token_is_asked_for_under_a_prefix_too(folders: dict[str, Path]) -> 
 def test_long_pages_of_an_arrow_stream_are_refused(guarded: TestClient, kind: pa.DataType) -> None:
     pages = pa.record_batch({"query": ["tea"], "ads": pa.array([list("abcde")], kind)})
     headers = {"content-type": ARROW_STREAM}
-    answer = post(guarded, "/v1/predict", content=write_stream(pages), headers=headers)
+    for path in ("/v1/predict", "/v1/monitor"):
+        answer = post(guarded, path, content=write_stream(pages), headers=headers)
+        assert answer.status_code == 413
+        assert "at most 4 per page" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/predict", "/v1/monitor", "/v1/relevance"])
+def test_long_streams_are_refused(guarded: TestClient, path: str) -> None:
+    columns = {"query": ["q"] * 4, "ads": [["a"]] * 4, "clicks": [[1]] * 4, "ad": ["a"] * 4}
+    content, headers = write_stream(pa.record_batch(columns)), {"content-type": ARROW_STREAM}
+    answer = post(guarded, path, content=content, headers=headers)
     assert answer.status_code == 413
-    assert "at most 4 per page" in answer.json()["message"]
+    assert "at most 3 per request" in answer.json()["message"]
 
 
 @pytest.mark.parametrize(
@@ -247,9 +257,10 @@ def changed_offsets() -> bytes:
     ],
 )
 def test_a_bad_arrow_stream_is_refused(client: TestClient, body: bytes) -> None:
-    answer = client.post("/v1/predict", content=body, headers={"content-type": ARROW_STREAM})
-    assert answer.status_code == 422, answer.content
-    assert answer.json()["message"]
+    for path in ("/v1/predict", "/v1/monitor", "/v1/relevance"):
+        answer = client.post(path, content=body, headers={"content-type": ARROW_STREAM})
+        assert answer.status_code == 422, answer.content
+        assert answer.json()["message"]
 
 
 @pytest.mark.parametrize("top", ["9" * 5000, "101", "-1", "", "٣", "x"])
@@ -424,7 +435,8 @@ def test_log_lines_have_the_queries_where_that_was_asked_for(
     folders: dict[str, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     page = {"query": "tea", "ads": ["an ad of mine"]}
-    stream = write_stream(pa.record_batch({name: [value] for name, value in page.items()}))
+    columns = {name: [value] for name, value in page.items()}
+    stream = write_stream(pa.record_batch(columns))
     with (
         ready_client(create_app({"ubm": folders["ubm"]}, log_queries=True)) as client,
         caplog.at_level(logging.INFO, "reclick.service"),
@@ -434,9 +446,13 @@ def test_log_lines_have_the_queries_where_that_was_asked_for(
         client.post("/v1/explain", json={"query": "shoes", "ad": "an ad of mine"})
         client.post("/v1/relevance", json={"pairs": [{"query": "shoes", "ad": "an ad of mine"}]})
         client.post("/v1/compare", json={"old": [page], "new": [page]})
+        pairs = write_stream(pa.record_batch({"query": ["tea"], "ad": ["an ad of mine"]}))
+        client.post("/v1/relevance", content=pairs, headers={"content-type": ARROW_STREAM})
+        stream = write_stream(pa.record_batch({**columns, "clicks": [[1]]}))
+        client.post("/v1/monitor", content=stream, headers={"content-type": ARROW_STREAM})
     lines = [json.loads(record.getMessage()) for record in caplog.records]
     found = [line["queries"] for line in lines if line.get("method") == "POST"]
-    assert found == [["tea", "tea"], ["tea"], ["shoes"], ["shoes"], ["tea"]]
+    assert found == [["tea", "tea"], ["tea"], ["shoes"], ["shoes"], ["tea"], ["tea"], ["tea"]]
     assert "an ad of mine" not in caplog.text
 
 

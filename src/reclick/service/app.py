@@ -72,6 +72,7 @@ TOKEN_SCHEME = {
 HIDDEN_ERROR = "The newest content of its folder is not loaded: see the log."
 SCHEMA_PREFIX = "#/components/schemas/"
 Result = TypeVar("Result")
+Parameters = TypeVar("Parameters", bound=schemas.RequestBody)
 ErrorHandler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
 events = logging.getLogger("reclick.service")
 
@@ -96,6 +97,7 @@ JSON_ROUTES = (
     JsonRoute("/v1/compare", schemas.CompareRequest, schemas.CompareAnswer, answers.compare),
     JsonRoute("/v1/monitor", schemas.MonitorRequest, schemas.MonitorAnswer, answers.monitor_day),
 )
+STREAM_ANSWERS = frozenset({"/v1/predict", "/v1/relevance"})  # to an Arrow stream
 
 
 class ProblemError(Exception):
@@ -145,6 +147,11 @@ class Service:
         self.log_queries = False
         self.measures = Measures()
         self._routes = {route.path: route for route in JSON_ROUTES}
+        self._arrow_routes = {
+            "/v1/predict": self._predict_arrow,
+            "/v1/relevance": self._estimate_arrow,
+            "/v1/monitor": self._monitor_arrow,
+        }
         self._gatherer = PageGatherer(limits, self.measures.count_pages)
         self.reload_seconds = reload_seconds
         self.api = FastAPI(
@@ -199,9 +206,11 @@ class Service:
         for route in JSON_ROUTES:
             content: dict[str, Any] = {JSON: {"schema": _reference(route.request)}}
             answer: dict[str, Any] = {JSON: {"schema": _reference(route.answer)}}
-            if route.path == "/v1/predict":
-                for each in (content, answer):
-                    each[ARROW_STREAM] = {"schema": {"type": "string", "format": "binary"}}
+            stream = {"schema": {"type": "string", "format": "binary"}}
+            if route.path in self._arrow_routes:
+                content[ARROW_STREAM] = stream
+            if route.path in STREAM_ANSWERS:
+                answer[ARROW_STREAM] = stream
             self.api.add_api_route(
                 route.path,
                 partial(self._answer, route),
@@ -232,10 +241,11 @@ class Service:
         """Answer a POST: read the body, ask one model, and name it in the answer."""
         content_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
         body = await request.body()
-        if content_type == ARROW_STREAM and route.path == "/v1/predict":
-            return await self._predict_arrow(request, body)
+        answer_arrow = self._arrow_routes.get(route.path)
+        if content_type == ARROW_STREAM and answer_arrow is not None:
+            return await answer_arrow(request, body)
         if content_type != JSON:
-            expected = f"{JSON} or {ARROW_STREAM}" if route.path == "/v1/predict" else JSON
+            expected = JSON if answer_arrow is None else f"{JSON} or {ARROW_STREAM}"
             raise ProblemError(415, "unsupported_type", f"Send the body as {expected}.")
         parsed = _parse(route.request, body)
         hosted = self._find_model(parsed.model)
@@ -257,14 +267,50 @@ class Service:
         if not (len(top) <= 3 and top.isascii() and top.isdigit() and int(top) <= 100):
             raise ProblemError(422, "bad_parameter", "top: give a whole number from 0 to 100.")
 
-        def predict() -> tuple[bytes, pa.RecordBatch]:
-            pages = read_stream(body)
+        def predict(pages: pa.RecordBatch) -> pa.RecordBatch:
             answers.check_batch(pages, self.limits)
-            count = self.measures.count_pages
-            answer = answers.predict_batch(hosted, pages, int(top), count)
+            return answers.predict_batch(hosted, pages, int(top), self.measures.count_pages)
+
+        return await self._answer_stream(request, hosted, body, predict)
+
+    async def _estimate_arrow(self, request: Request, body: bytes) -> Response:
+        """Answer a stream of pairs with a stream."""
+        options = _parse_parameters(schemas.RelevanceParameters, request)
+        hosted = self._find_model(options.model)
+
+        def estimate(pairs: pa.RecordBatch) -> pa.RecordBatch:
+            return answers.relevance_batch(hosted, pairs, options.level, self.limits)
+
+        return await self._answer_stream(request, hosted, body, estimate)
+
+    async def _monitor_arrow(self, request: Request, body: bytes) -> Response:
+        """Answer a stream of sessions with JSON."""
+        options = _parse_parameters(schemas.MonitorParameters, request)
+        hosted = self._find_model(options.model)
+
+        def monitor() -> tuple[pa.RecordBatch, dict[str, Any]]:
+            sessions = read_stream(body)
+            return sessions, answers.monitor_batch(hosted, sessions, options, self.limits)
+
+        sessions, content = await self._run_in_thread(monitor)
+        queries = partial(answers.list_queries, sessions, LOGGED_QUERIES)
+        self._note(request, hosted, sessions.num_rows, queries)
+        return _json({"model": hosted.name, "version": hosted.version, **content})
+
+    async def _answer_stream(
+        self,
+        request: Request,
+        hosted: HostedModel,
+        body: bytes,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+    ) -> Response:
+        """Answer a stream with a stream, and name the model in its headers."""
+
+        def work() -> tuple[bytes, pa.RecordBatch]:
+            answer = function(read_stream(body))
             return write_stream(answer), answer
 
-        content, answer = await self._run_in_thread(predict)
+        content, answer = await self._run_in_thread(work)
         queries = partial(answers.list_queries, answer, LOGGED_QUERIES)
         self._note(request, hosted, answer.num_rows, queries)
         named = {"x-reclick-model": hosted.name, "x-reclick-version": hosted.version}
@@ -380,6 +426,16 @@ def _parse(model: type[schemas.ModelRequest], body: bytes) -> schemas.ModelReque
         raise ProblemError(
             status, "bad_body" if status == 400 else "bad_field", f"{where}: {first['msg']}."
         ) from None
+
+
+def _parse_parameters(model: type[Parameters], request: Request) -> Parameters:
+    """The parameters of the address, or an error that names the first wrong one."""
+    try:
+        return model.model_validate_strings(dict(request.query_params))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ProblemError(422, "bad_parameter", f"{where}: {first['msg']}.") from None
 
 
 def _json(content: Any, status: int = 200) -> Response:
