@@ -155,6 +155,18 @@ def test_a_request_that_asks_for_too_much_is_refused(
     assert says in answer.json()["message"]
 
 
+def test_a_page_too_long_for_exact_probabilities_is_refused_with_advice(
+    client: TestClient,
+) -> None:
+    page = {"query": "tea", "ads": [f"ad{i}" for i in range(13)]}
+    answer = client.post("/v1/predict", json={"pages": [PAGE, page], "model": "luceclick"})
+    assert (answer.status_code, answer.json()["error"]) == (422, "cannot_answer")
+    assert "first 12 ads" in answer.json()["message"]
+    assert "sample()" not in answer.json()["message"]  # which the service does not have
+    answer = client.post("/v1/predict", json={"pages": [PAGE, page], "model": "ubm"})
+    assert answer.status_code == 200
+
+
 def test_of_a_query_with_many_ads_those_shown_most_are_answered(
     guarded: TestClient, client: TestClient
 ) -> None:

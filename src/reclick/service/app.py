@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import cache, partial
@@ -70,6 +71,7 @@ TOKEN_SCHEME = {
     "description": "Needed where the service was started with a token.",
 }
 HIDDEN_ERROR = "The newest content of its folder is not loaded: see the log."
+WORD_START = re.compile("(?<=[a-z])(?=[A-Z])")  # in the name of an error
 SCHEMA_PREFIX = "#/components/schemas/"
 Result = TypeVar("Result")
 Parameters = TypeVar("Parameters", bound=schemas.RequestBody)
@@ -535,9 +537,10 @@ def _log_fault(request: Request, error: Exception, message: str) -> None:
 
 
 async def _answer_reclick_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ReclickError)  # noqa: S101
     limited = isinstance(error, answers.LimitError)
-    code = type(error).__name__.removesuffix("Error").lower()
-    return _problem(413 if limited else 422, code, str(error))
+    code = WORD_START.sub("_", type(error).__name__.removesuffix("Error")).lower()
+    return _problem(413 if limited else 422, code, error.render(str))
 
 
 def _problem(status: int, code: str, message: str, headers: Any = None) -> Response:
