@@ -15,7 +15,7 @@ from reclick.predictor import Predictor
 from reclick.service import create_app
 from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
 from tests.service.conftest import ready_client
-from tests.support.service import ADS, QUERIES, TEXTS
+from tests.support.service import ADS, QUERIES, TEXTS, run_service
 
 PAGE_TYPE = pa.list_(pa.string())
 PAGES: list[dict[str, Any]] = [
@@ -215,6 +215,20 @@ def test_a_stream_of_pairs_is_estimated_as_json_is(client: TestClient, name: str
         assert answer.status_code == 200, answer.text
         assert answer.headers["x-reclick-model"] == name
         assert read_stream(answer.content).to_pylist() == expected
+
+
+def test_the_example_of_a_batch_in_the_docs_works(folders: dict[str, Path]) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/serving.md").read_text(encoding="utf-8")
+    example = page.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    with run_service(str(folders["ubm"]), "--quiet") as service:
+        address = str(service.base_url).rstrip("/")
+        assert "http://127.0.0.1:8080" in example
+        exec(example.replace("http://127.0.0.1:8080", address), names)  # noqa: S102
+        version = service.get("/v1/models").json()["models"][0]["version"]
+    assert names["version"] == version
+    expected = Predictor(rc.load(folders["ubm"]), top=1)(names["pages"].to_batches()[0])
+    assert names["predictions"]["click_prob"].to_pylist() == expected["click_prob"].to_pylist()
 
 
 def test_a_day_is_monitored_as_a_stream_too(client: TestClient) -> None:
