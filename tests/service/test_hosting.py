@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import reclick as rc
-from reclick.errors import StoreError, UsageError
+from reclick.errors import UsageError
 from reclick.runtime import artifact
 from reclick.runtime.time_limit import TimeLimitError, time_limit
 from reclick.service import create_app
@@ -212,11 +212,6 @@ def test_the_watching_begins_before_the_queries_are_sorted(
         may_end.set()
 
 
-def test_a_folder_that_cannot_be_loaded_at_first_raises_on_request(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="does not exist"):
-        ModelHost({"m": tmp_path / "nothing"}).load_all()
-
-
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a b", "ä", "x" * 101, "a\n"])
 def test_a_name_that_cannot_stand_in_an_address_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
@@ -338,6 +333,23 @@ def test_a_weak_token_and_two_models_of_one_name_are_refused(tmp_path: Path) -> 
     token = tmp_path / "token"
     assert "cannot be read" in run(str(tmp_path), "--token-file", str(token)).stderr
     assert "NAME=FOLDER" in run(str(tmp_path / "a" / "m"), str(tmp_path / "b" / "m")).stderr
+
+
+def test_a_folder_that_is_not_there_ends_the_command(tmp_path: Path) -> None:
+    save(tmp_path / "model", "dctr")
+    for name, problem in (("modle", "does not exist"), ("model/manifest.json", "is not a folder")):
+        done = run(str(tmp_path / "model"), f"daily={tmp_path / name}")
+        assert done.returncode == 2
+        assert f"{tmp_path / name} {problem}" in done.stderr
+        assert "Serving" not in done.stdout
+
+
+def test_an_empty_folder_is_served_when_its_model_is_written(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    folder = HostedFolder("empty", tmp_path / "empty")
+    assert folder.refresh() is False
+    save(tmp_path / "empty", "dctr")
+    assert folder.refresh() is True
 
 
 def test_a_port_in_use_is_explained(tmp_path: Path) -> None:

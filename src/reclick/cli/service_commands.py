@@ -93,6 +93,9 @@ def serve(
             f"{host} can be reached from other machines: set a token in ${TOKEN_VARIABLE} or give "
             "--token-file."
         )
+    folders = _name_models(models)
+    for folder in folders.values():
+        _check_folder(folder)
     limits = ServiceLimits(
         body_bytes=max_body,
         pages=max_pages,
@@ -103,7 +106,7 @@ def serve(
     names = frozenset(name.lower() for name in allow_host or ())
     local = LOCAL_NAMES | {_name_in_address(host)}
     application = create_app(
-        _name_models(models),
+        folders,
         token=token,
         limits=limits,
         reload_seconds=watch_seconds,
@@ -201,6 +204,21 @@ def _name_models(models: list[str]) -> dict[str, str]:
             raise UsageError(f"Two models are called {name}. Give them names: NAME=FOLDER.")
         named[name] = folder
     return named
+
+
+def _check_folder(folder: str) -> None:
+    """Refuse a local folder that is not there. An empty one may wait for its first model."""
+    from reclick.errors import StoreError
+    from reclick.runtime.filesystem import RemotePath, as_path
+
+    path = as_path(folder)
+    if isinstance(path, RemotePath) or path.is_dir():
+        return
+    problem = "is not a folder" if path.exists() else "does not exist"
+    raise StoreError(
+        f"{path} {problem}. Give the folder of a model, or make an empty one: its model is served "
+        "when it is written."
+    )
 
 
 def _configure_logging() -> None:

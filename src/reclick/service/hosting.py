@@ -261,13 +261,6 @@ class ModelHost:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def load_all(self) -> None:
-        """Load every folder; the first that cannot be loaded raises."""
-        for folder in self.folders.values():
-            folder.refresh()
-            if folder.current is None:
-                raise StoreError(folder.error)
-
     def get(self, name: str | None) -> HostedModel | None:
         """The model in place under a name, by default the first; None where there is none."""
         folder = self.folders.get(self.default if name is None else name)
