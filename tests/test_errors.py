@@ -10,6 +10,7 @@ import pytest
 import reclick as rc
 from reclick.errors import (
     Argument,
+    CannotAnswerError,
     LogError,
     ReclickError,
     SettingError,
@@ -39,6 +40,13 @@ def test_every_error_shows_its_message_before_and_after_pickling(kind: type[Recl
     assert type(again) is kind
     assert str(again) == str(error) != ""
     assert repr(again) == repr(error) == f"{kind.__name__}({str(error)!r})"
+
+
+def test_advice_to_callers_in_python_survives_pickling() -> None:
+    error = CannotAnswerError("The page is too long.", in_python=" Ask sample().")
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert str(again) == "The page is too long. Ask sample()."
+    assert again.render(str) == "The page is too long."
 
 
 def test_a_setting_error_that_is_raised_has_a_readable_repr() -> None:

@@ -188,7 +188,22 @@ class NotFittedError(ReclickError):
 
 
 class CannotAnswerError(ReclickError):
-    """The model, or the exact method, cannot compute this."""
+    """The model, or the exact method, cannot compute this.
+
+    `in_python` is advice that only a caller in Python can follow.
+
+    >>> error = CannotAnswerError("The page is too long.", in_python=" Ask sample().")
+    >>> str(error), error.render(str)
+    ('The page is too long. Ask sample().', 'The page is too long.')
+    """
+
+    def __init__(self, *parts: Part, in_python: str = "") -> None:
+        super().__init__(*parts)
+        self.in_python = in_python
+
+    def parts(self, *, python: bool) -> Sequence[Part]:
+        """Return the message, with the advice to a caller in Python."""
+        return (*self.args, self.in_python) if python else self.args
 
 
 class StoreError(ReclickError):

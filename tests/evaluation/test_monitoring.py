@@ -14,8 +14,9 @@ import pytest
 
 import reclick as rc
 from reclick.__main__ import main
-from reclick.errors import SettingError
+from reclick.errors import LogError, SettingError
 from reclick.evaluation.monitoring import MonitorLimits, monitor
+from reclick.logs.files.stream import SparkFrameSource
 from tests.support.service import small_log
 
 LOG: dict[str, list[Any]] = {
@@ -68,6 +69,30 @@ def test_a_weight_of_two_counts_as_two_sessions() -> None:
     for name in ("sessions", "observed_clicks", "expected_clicks", "low", "high", "unknown_ads"):
         assert getattr(one, name) == pytest.approx(getattr(other, name)), name
     assert one.positions == other.positions
+
+
+def test_a_log_whose_sessions_do_not_count_is_refused() -> None:
+    with pytest.raises(LogError, match="weight of every session is 0"):
+        monitor(model(), {**LOG, "weight": [0.0] * 4})
+
+
+def test_a_stream_that_was_read_already_is_named_as_the_reason() -> None:
+    table = pa.table(LOG)
+    stream, parts = table.to_reader(), iter(table.to_batches())
+    for source in (stream, parts):
+        assert monitor(model(), source).sessions == 4
+        with pytest.raises(LogError, match="read already, give a new one"):
+            monitor(model(), source)
+    with pytest.raises(LogError, match=r"has no rows\.$"):
+        monitor(model(), table.slice(0, 0))
+
+
+def test_a_spark_frame_is_refused_with_advice_that_can_be_followed() -> None:
+    """There is no `engine` to give to `monitor`."""
+    log = rc.read_sessions(LOG)
+    log._sources = [SparkFrameSource(None, {name: name for name in LOG})]
+    with pytest.raises(LogError, match="write the frame to Parquet files and give those"):
+        monitor(model(), log)
 
 
 def test_a_good_model_breaks_no_limit_and_a_wrong_one_does() -> None:

@@ -314,7 +314,8 @@ def test_the_service_answers_from_buckets(tmp_path: Path) -> None:
     fitted("ubm").save(tmp_path / "whole")
     fitted("ubm").save(tmp_path / "buckets", buckets=7)
     host = ModelHost({name: tmp_path / name for name in ("buckets", "whole")})
-    host.load_all()
+    for folder in host.folders.values():
+        folder.refresh()
     one, other = host.get("buckets"), host.get("whole")
     assert one is not None
     assert other is not None

@@ -15,8 +15,9 @@ from reclick.predictor import Predictor
 from reclick.service import create_app
 from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
 from tests.service.conftest import ready_client
-from tests.support.service import ADS, QUERIES, TEXTS
+from tests.support.service import ADS, QUERIES, TEXTS, run_service
 
+PAGE_TYPE = pa.list_(pa.string())
 PAGES: list[dict[str, Any]] = [
     {"query": "tea", "ads": ["ad2", "ad0", "ad3"], "clicks": [2]},
     {"query": "running shoes", "ads": ["ad0", "never"], "clicks": []},
@@ -193,6 +194,105 @@ def test_a_day_is_monitored(client: TestClient) -> None:
     )
 
 
+def post_stream(client: TestClient, path: str, columns: dict[str, Any], **parameters: Any) -> Any:
+    return client.post(
+        path,
+        params=parameters,
+        content=write_stream(pa.record_batch(columns)),
+        headers={"content-type": ARROW_STREAM},
+    )
+
+
+@pytest.mark.parametrize("name", ["luceclick", "ubm"])
+def test_a_stream_of_pairs_is_estimated_as_json_is(client: TestClient, name: str) -> None:
+    pairs = [(query, ad) for query in (*QUERIES, "never asked") for ad in (*ADS, "never")]
+    body = {"pairs": [{"query": query, "ad": ad} for query, ad in pairs], "level": 0.5}
+    expected = client.post("/v1/relevance", json={**body, "model": name}).json()["pairs"]
+    queries, ads = map(list, zip(*pairs, strict=True))
+    for query_column in (queries, pa.array(queries).dictionary_encode()):
+        columns = {"query": query_column, "ad": ads}
+        answer = post_stream(client, "/v1/relevance", columns, model=name, level=0.5)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-reclick-model"] == name
+        assert read_stream(answer.content).to_pylist() == expected
+
+
+def test_the_example_of_a_batch_in_the_docs_works(folders: dict[str, Path]) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/serving.md").read_text(encoding="utf-8")
+    example = page.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    with run_service(str(folders["ubm"]), "--quiet") as service:
+        address = str(service.base_url).rstrip("/")
+        assert "http://127.0.0.1:8080" in example
+        exec(example.replace("http://127.0.0.1:8080", address), names)  # noqa: S102
+        version = service.get("/v1/models").json()["models"][0]["version"]
+    assert names["version"] == version
+    expected = Predictor(rc.load(folders["ubm"]), top=1)(names["pages"].to_batches()[0])
+    assert names["predictions"]["click_prob"].to_pylist() == expected["click_prob"].to_pylist()
+
+
+def test_a_day_is_monitored_as_a_stream_too(client: TestClient) -> None:
+    columns: dict[str, Any] = {name: [page[name] for page in PAGES] for name in PAGES[0]}
+    answer = post_stream(client, "/v1/monitor", columns, model="ubm")
+    assert answer.json() == client.post("/v1/monitor", json={"pages": PAGES, "model": "ubm"}).json()
+    weighted = post_stream(client, "/v1/monitor", {**columns, "weight": [2.0] * len(PAGES)})
+    assert weighted.json()["sessions"] == 2 * len(PAGES)
+
+
+def test_a_day_is_held_against_the_limits_of_the_request(client: TestClient) -> None:
+    own = client.post("/v1/monitor", json={"pages": PAGES}).json()
+    assert own["ok"] is True
+    strict = {"unknown_ads": 0.01, "unknown_queries": 0.2}
+    body: dict[str, Any] = {"pages": PAGES, "limits": strict}
+    answer = client.post("/v1/monitor", json=body).json()
+    assert answer["ok"] is False
+    assert [each.partition(" unknown ")[2] for each in answer["breaches"]] == [
+        "queries, limit 20.0%",
+        "ads, limit 1.0%",
+    ]
+    columns: dict[str, Any] = {name: [page[name] for page in PAGES] for name in PAGES[0]}
+    assert post_stream(client, "/v1/monitor", columns, **strict).json() == answer
+    for limits in ({"clicks": -1}, {"clicks": "1"}, {"other": 1}, {"calibration": None}):
+        refused = client.post("/v1/monitor", json={"pages": PAGES, "limits": limits})
+        assert (refused.status_code, refused.json()["error"]) == (422, "bad_field")
+
+
+@pytest.mark.parametrize(
+    ("path", "columns", "parameters"),
+    [
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, {"clicks": "-1"}),
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, {"clicks": "x"}),
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, {"group": "nan"}),
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, {"clicked": "1"}),
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]]}, {}),
+        ("/v1/monitor", {"query": ["q"], "ads": [["a"]], "clicks": [[2]]}, {}),
+        ("/v1/monitor", {"query": [1.5], "ads": [["a"]], "clicks": [[1]]}, {}),
+        (
+            "/v1/monitor",
+            {"query": ["q"], "ads": [["a"]], "clicks": [[1]], "weight": [0.0]},
+            {},
+        ),
+        ("/v1/monitor", {"query": pa.array([], pa.string()), "ads": pa.array([], PAGE_TYPE)}, {}),
+        ("/v1/relevance", {"query": ["q"]}, {}),
+        ("/v1/relevance", {"query": ["q"], "ad": [None]}, {}),
+        ("/v1/relevance", {"query": ["q"], "ad": [["a"]]}, {}),
+        ("/v1/relevance", {"query": ["q"], "ad": ["a"]}, {"level": "1"}),
+        ("/v1/relevance", {"query": ["q"], "ad": ["a"]}, {"levels": "0.5"}),
+        (
+            "/v1/relevance",
+            {"query": pa.array([], pa.string()), "ad": pa.array([], pa.string())},
+            {},
+        ),
+    ],
+)
+def test_a_stream_that_makes_no_sense_is_refused(
+    client: TestClient, path: str, columns: dict[str, Any], parameters: dict[str, str]
+) -> None:
+    answer = post_stream(client, path, columns, **parameters)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["message"]
+
+
 def test_measures_count_pages_and_unknowns_without_their_names(folders: dict[str, Path]) -> None:
     with ready_client(create_app(folders)) as fresh:
         fresh.post("/v1/predict", json={"pages": PAGES})
@@ -234,3 +334,21 @@ def test_a_position_too_large_for_any_page_is_refused(client: TestClient, path: 
     answer = client.post(f"/v1/{path}", json=body)
     assert answer.status_code == 422, answer.text
     assert "clicks" in answer.json()["message"]
+
+
+def test_the_description_says_what_each_address_does_and_where_a_token_is_needed(
+    client: TestClient,
+) -> None:
+    described = client.get("/openapi.json").json()
+    paths = described["paths"]
+    posts = {path: each["post"] for path, each in paths.items() if "post" in each}
+    assert len(posts) == 7
+    for path, operation in posts.items():
+        assert operation["description"], path
+        assert "partial" not in operation["description"], path
+    assert described["security"] == [{"token": []}]
+    assert "token" in described["components"]["securitySchemes"]
+    gets = {path: each["get"] for path, each in paths.items() if "get" in each}
+    own = {path: each["security"] for path, each in gets.items() if "security" in each}
+    assert own == {"/livez": [], "/readyz": [{}, {"token": []}]}
+    assert "text/plain" in paths["/metrics"]["get"]["responses"]["200"]["content"]

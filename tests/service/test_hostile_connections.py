@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import socket
@@ -26,6 +27,24 @@ def read_until_closed(connection: socket.socket) -> bytes:
     while part := connection.recv(4096):
         received += part
     return received
+
+
+def read_answer(connection: socket.socket) -> bytes:
+    """An answer of /livez, whose body has an object in an object."""
+    connection.settimeout(20)
+    received = b""
+    while not received.endswith(b"}}"):
+        part = connection.recv(4096)
+        assert part, received
+        received += part
+    return received
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return read_until_closed(connection) == b""
+    except ConnectionError:
+        return True
 
 
 @contextmanager
@@ -59,10 +78,10 @@ def test_idle_slow_and_half_sent_requests_do_not_hold_up_others(folders: dict[st
         def connect() -> socket.socket:
             return stack.enter_context(socket.create_connection(address))
 
-        for _ in range(IDLE):
-            connect()  # and say nothing
-        for _ in range(50):
-            connect().sendall(HEAD[:40])  # half a head
+        idle = [connect() for _ in range(IDLE)]  # which say nothing
+        half_heads = [connect() for _ in range(50)]
+        for each in half_heads:
+            each.sendall(HEAD[:40])
         half_sent = [connect() for _ in range(50)]
         for each in half_sent:
             each.sendall(HEAD + b'content-length: 500\r\n\r\n{"pages": ')
@@ -76,7 +95,39 @@ def test_idle_slow_and_half_sent_requests_do_not_hold_up_others(folders: dict[st
             with suppress(ConnectionError):  # it may have been ended by now
                 slow.sendall(b" ")
         assert b"408" in read_until_closed(half_sent[0]).split(b"\r\n")[0]
+        assert {read_until_closed(each) for each in (*idle, *half_heads)} == {b""}
         assert client.post("/v1/predict", json={"pages": [PAGE]}).status_code == 200
+
+
+@pytest.mark.parametrize("library", ["httptools", "h11"])  # that uvicorn reads requests with
+def test_a_head_that_comes_byte_by_byte_is_not_waited_for(
+    folders: dict[str, Path], library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if library == "h11":  # as where httptools is not installed
+        (tmp_path / "httptools.py").write_text("raise ImportError")
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    whole = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with run_service(str(folders["ubm"]), "--quiet", "--timeout", "1") as client:
+        address = (client.base_url.host, client.base_url.port)
+        with (
+            socket.create_connection(address) as slow,
+            socket.create_connection(address) as second,
+            socket.create_connection(address) as calm,
+        ):
+            for each in (second, calm):
+                each.sendall(whole)
+                assert read_answer(each).startswith(b"HTTP/1.1 200 ")
+            for each in (slow, second):
+                each.sendall(whole[:-2] + b"x: ")
+            with suppress(ConnectionError):
+                for _ in range(15):
+                    slow.sendall(b"a")
+                    second.sendall(b"a")
+                    time.sleep(0.1)
+            for each in (slow, second):
+                assert is_closed(each)
+            calm.sendall(whole)  # between two requests a connection may rest
+            assert read_answer(calm).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_stopped_service_answers_what_it_has_taken_and_nothing_more(

@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import reclick as rc
-from reclick.errors import StoreError, UsageError
+from reclick.errors import UsageError
 from reclick.runtime import artifact
 from reclick.runtime.time_limit import TimeLimitError, time_limit
 from reclick.service import create_app
@@ -211,11 +212,6 @@ def test_the_watching_begins_before_the_queries_are_sorted(
         may_end.set()
 
 
-def test_a_folder_that_cannot_be_loaded_at_first_raises_on_request(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="does not exist"):
-        ModelHost({"m": tmp_path / "nothing"}).load_all()
-
-
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a b", "ä", "x" * 101, "a\n"])
 def test_a_name_that_cannot_stand_in_an_address_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
@@ -262,6 +258,43 @@ def test_swaps_under_load_never_mix_two_models(tmp_path: Path) -> None:
     assert seen == set(expected)
 
 
+@pytest.mark.parametrize("buckets", [None, 2])
+def test_the_age_of_a_model_is_counted_from_its_fit(tmp_path: Path, buckets: int | None) -> None:
+    model = fit("dctr")
+    counted = model.provenance_[0]
+    model.provenance_ = (counted._replace(date="2026-01-01T00:00:00"),)
+    model.save(tmp_path / "old", buckets=buckets)
+    model.provenance_ += (counted._replace(date="2026-01-02T00:00:00", use="update"),)
+    model.save(tmp_path / "updated", buckets=buckets)
+    model.provenance_ = ()
+    model.save(tmp_path / "unknown", buckets=buckets)
+    names = ("old", "updated", "unknown")
+    with ready_client(create_app({name: tmp_path / name for name in names})) as client:
+        lines = dict(each.rsplit(" ", 1) for each in client.get("/metrics").text.splitlines())
+        described = {each["name"]: each for each in client.get("/v1/models").json()["models"]}
+    day = 86_400.0
+    fitted = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    assert described["old"]["fitted_at"] == fitted
+    assert described["updated"]["fitted_at"] == fitted + day
+    assert described["unknown"]["fitted_at"] is None
+    age = float(lines['reclick_model_age_seconds{model="old"}'])
+    assert abs(age - (time.time() - fitted)) < 60
+    difference = age - float(lines['reclick_model_age_seconds{model="updated"}'])
+    assert difference == pytest.approx(day)
+    assert 'reclick_model_age_seconds{model="unknown"}' not in lines
+    for name in names:
+        assert float(lines[f'reclick_model_loaded_seconds{{model="{name}"}}']) < 60
+
+
+def test_a_folder_with_a_wrong_time_of_its_fit_is_not_loaded(tmp_path: Path) -> None:
+    model = fit("dctr")
+    model.provenance_ = (model.provenance_[0]._replace(date="yesterday"),)
+    model.save(tmp_path / "m")
+    folder = HostedFolder("m", tmp_path / "m")
+    assert folder.refresh() is False
+    assert "yesterday" in folder.error
+
+
 def test_the_service_says_what_is_wrong_with_a_folder_and_goes_on(tmp_path: Path) -> None:
     save(tmp_path / "m", "dctr")
     with run_service(str(tmp_path / "m"), "--watch-seconds", "0.1") as client:
@@ -300,6 +333,23 @@ def test_a_weak_token_and_two_models_of_one_name_are_refused(tmp_path: Path) -> 
     token = tmp_path / "token"
     assert "cannot be read" in run(str(tmp_path), "--token-file", str(token)).stderr
     assert "NAME=FOLDER" in run(str(tmp_path / "a" / "m"), str(tmp_path / "b" / "m")).stderr
+
+
+def test_a_folder_that_is_not_there_ends_the_command(tmp_path: Path) -> None:
+    save(tmp_path / "model", "dctr")
+    for name, problem in (("modle", "does not exist"), ("model/manifest.json", "is not a folder")):
+        done = run(str(tmp_path / "model"), f"daily={tmp_path / name}")
+        assert done.returncode == 2
+        assert f"{tmp_path / name} {problem}" in done.stderr
+        assert "Serving" not in done.stdout
+
+
+def test_an_empty_folder_is_served_when_its_model_is_written(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    folder = HostedFolder("empty", tmp_path / "empty")
+    assert folder.refresh() is False
+    save(tmp_path / "empty", "dctr")
+    assert folder.refresh() is True
 
 
 def test_a_port_in_use_is_explained(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,32 @@ def test_with_the_token_and_for_probes_it_answers(guarded: TestClient) -> None:
         assert guarded.get("/v1/models", headers=headers).status_code == 200
 
 
+@pytest.mark.parametrize("before", [True, False])  # whether a model is in place
+def test_what_is_wrong_with_a_folder_is_said_with_the_token_only(
+    tmp_path: Path, before: bool
+) -> None:
+    folder = tmp_path / "secret-place"
+    fit("dctr").save(folder)
+    app = create_app({"m": folder}, token=TOKEN, reload_seconds=0.02)
+    manifest = folder / "manifest.json"
+    if not before:
+        manifest.write_text("{}")
+    with ready_client(app) if before else TestClient(app) as client:  # type: ignore[arg-type]
+        manifest.write_text("{}")
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        deadline = time.monotonic() + 60
+        said = ""
+        while "altered" not in said and time.monotonic() < deadline:
+            said = client.get("/readyz", headers=headers).json()["models"]["m"]
+            time.sleep(0.01)
+        assert str(folder) in said
+        for wrong in ({}, {"authorization": "Bearer wrong"}):
+            answer = client.get("/readyz", headers=wrong)
+            assert answer.status_code == (200 if before else 503)
+            assert "see the log" in answer.json()["models"]["m"]
+            assert "secret-place" not in answer.text
+
+
 def test_the_token_is_asked_for_under_a_prefix_too(folders: dict[str, Path]) -> None:
     app = create_app({"ubm": folders["ubm"]}, token=TOKEN)
 
@@ -89,9 +116,19 @@ def test_the_token_is_asked_for_under_a_prefix_too(folders: dict[str, Path]) -> 
 def test_long_pages_of_an_arrow_stream_are_refused(guarded: TestClient, kind: pa.DataType) -> None:
     pages = pa.record_batch({"query": ["tea"], "ads": pa.array([list("abcde")], kind)})
     headers = {"content-type": ARROW_STREAM}
-    answer = post(guarded, "/v1/predict", content=write_stream(pages), headers=headers)
+    for path in ("/v1/predict", "/v1/monitor"):
+        answer = post(guarded, path, content=write_stream(pages), headers=headers)
+        assert answer.status_code == 413
+        assert "at most 4 per page" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/predict", "/v1/monitor", "/v1/relevance"])
+def test_long_streams_are_refused(guarded: TestClient, path: str) -> None:
+    columns = {"query": ["q"] * 4, "ads": [["a"]] * 4, "clicks": [[1]] * 4, "ad": ["a"] * 4}
+    content, headers = write_stream(pa.record_batch(columns)), {"content-type": ARROW_STREAM}
+    answer = post(guarded, path, content=content, headers=headers)
     assert answer.status_code == 413
-    assert "at most 4 per page" in answer.json()["message"]
+    assert "at most 3 per request" in answer.json()["message"]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +153,18 @@ def test_a_request_that_asks_for_too_much_is_refused(
     answer = post(guarded, path, json=body)
     assert answer.status_code == 413
     assert says in answer.json()["message"]
+
+
+def test_a_page_too_long_for_exact_probabilities_is_refused_with_advice(
+    client: TestClient,
+) -> None:
+    page = {"query": "tea", "ads": [f"ad{i}" for i in range(13)]}
+    answer = client.post("/v1/predict", json={"pages": [PAGE, page], "model": "luceclick"})
+    assert (answer.status_code, answer.json()["error"]) == (422, "cannot_answer")
+    assert "first 12 ads" in answer.json()["message"]
+    assert "sample()" not in answer.json()["message"]  # which the service does not have
+    answer = client.post("/v1/predict", json={"pages": [PAGE, page], "model": "ubm"})
+    assert answer.status_code == 200
 
 
 def test_of_a_query_with_many_ads_those_shown_most_are_answered(
@@ -220,9 +269,10 @@ def changed_offsets() -> bytes:
     ],
 )
 def test_a_bad_arrow_stream_is_refused(client: TestClient, body: bytes) -> None:
-    answer = client.post("/v1/predict", content=body, headers={"content-type": ARROW_STREAM})
-    assert answer.status_code == 422, answer.content
-    assert answer.json()["message"]
+    for path in ("/v1/predict", "/v1/monitor", "/v1/relevance"):
+        answer = client.post(path, content=body, headers={"content-type": ARROW_STREAM})
+        assert answer.status_code == 422, answer.content
+        assert answer.json()["message"]
 
 
 @pytest.mark.parametrize("top", ["9" * 5000, "101", "-1", "", "٣", "x"])
@@ -397,7 +447,8 @@ def test_log_lines_have_the_queries_where_that_was_asked_for(
     folders: dict[str, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     page = {"query": "tea", "ads": ["an ad of mine"]}
-    stream = write_stream(pa.record_batch({name: [value] for name, value in page.items()}))
+    columns = {name: [value] for name, value in page.items()}
+    stream = write_stream(pa.record_batch(columns))
     with (
         ready_client(create_app({"ubm": folders["ubm"]}, log_queries=True)) as client,
         caplog.at_level(logging.INFO, "reclick.service"),
@@ -407,9 +458,13 @@ def test_log_lines_have_the_queries_where_that_was_asked_for(
         client.post("/v1/explain", json={"query": "shoes", "ad": "an ad of mine"})
         client.post("/v1/relevance", json={"pairs": [{"query": "shoes", "ad": "an ad of mine"}]})
         client.post("/v1/compare", json={"old": [page], "new": [page]})
+        pairs = write_stream(pa.record_batch({"query": ["tea"], "ad": ["an ad of mine"]}))
+        client.post("/v1/relevance", content=pairs, headers={"content-type": ARROW_STREAM})
+        stream = write_stream(pa.record_batch({**columns, "clicks": [[1]]}))
+        client.post("/v1/monitor", content=stream, headers={"content-type": ARROW_STREAM})
     lines = [json.loads(record.getMessage()) for record in caplog.records]
     found = [line["queries"] for line in lines if line.get("method") == "POST"]
-    assert found == [["tea", "tea"], ["tea"], ["shoes"], ["shoes"], ["tea"]]
+    assert found == [["tea", "tea"], ["tea"], ["shoes"], ["shoes"], ["tea"], ["tea"], ["tea"]]
     assert "an ad of mine" not in caplog.text
 
 

@@ -93,6 +93,9 @@ def serve(
             f"{host} can be reached from other machines: set a token in ${TOKEN_VARIABLE} or give "
             "--token-file."
         )
+    folders = _name_models(models)
+    for folder in folders.values():
+        _check_folder(folder)
     limits = ServiceLimits(
         body_bytes=max_body,
         pages=max_pages,
@@ -103,7 +106,7 @@ def serve(
     names = frozenset(name.lower() for name in allow_host or ())
     local = LOCAL_NAMES | {_name_in_address(host)}
     application = create_app(
-        _name_models(models),
+        folders,
         token=token,
         limits=limits,
         reload_seconds=watch_seconds,
@@ -117,6 +120,7 @@ def serve(
         application,
         host=host,
         port=port,
+        http=_close_without_head(timeout),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -125,6 +129,16 @@ def serve(
         h11_max_incomplete_event_size=64 << 10,
     )
     _run(uvicorn, config)
+
+
+def _close_without_head(seconds: float) -> Any:
+    """The server's protocol, which also closes connections that do not send a request in time."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    from reclick.service.protection import HeadTimeout
+
+    parts: tuple[Any, ...] = (HeadTimeout, AutoHTTPProtocol)
+    return type("Connection", parts, {"head_seconds": seconds})
 
 
 def _allow_open_files() -> None:
@@ -190,6 +204,21 @@ def _name_models(models: list[str]) -> dict[str, str]:
             raise UsageError(f"Two models are called {name}. Give them names: NAME=FOLDER.")
         folders[name] = folder
     return folders
+
+
+def _check_folder(folder: str) -> None:
+    """Refuse a local folder that is not there. An empty one may wait for its first model."""
+    from reclick.errors import StoreError
+    from reclick.runtime.filesystem import RemotePath, as_path
+
+    path = as_path(folder)
+    if isinstance(path, RemotePath) or path.is_dir():
+        return
+    problem = "is not a folder" if path.exists() else "does not exist"
+    raise StoreError(
+        f"{path} {problem}. Give the folder of a model, or make an empty one: its model is served "
+        "when it is written."
+    )
 
 
 def _configure_logging() -> None:

@@ -57,7 +57,8 @@ def search_top_sequences(tables: StepTables, length: int | None, top: int) -> To
         raise CannotAnswerError(
             f"the {top} most likely sequences of page {failed_page}, of {ads} ads: more than "
             f"{MAX_NODES:,} prefixes are nearly as likely. Ask for fewer, for a smaller length, or "
-            "cut the page; sample() works on any page."
+            "cut the page.",
+            in_python=" sample() works on any page.",
         )
     return best
 

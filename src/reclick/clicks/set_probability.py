@@ -59,8 +59,8 @@ def check_page_length(starts: Int64) -> int:
     if longest > MAX_PAGE_ADS:
         raise CannotAnswerError(
             f"click probabilities of a page of {longest} ads: exact up to {MAX_PAGE_ADS}. Cut "
-            f"the page to its first {MAX_PAGE_ADS} ads, or count the clicks of sample(), which "
-            "works on any page."
+            f"the page to its first {MAX_PAGE_ADS} ads.",
+            in_python=" Or count the clicks of sample(), which works on any page.",
         )
     return longest
 

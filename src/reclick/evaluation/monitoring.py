@@ -17,7 +17,7 @@ import numpy as np
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.ragged import Float64, Int64, positions_in_runs, run_of_elements
-from reclick.errors import check_fitted_model, check_range
+from reclick.errors import LogError, check_fitted_model, check_range
 from reclick.logs import as_log
 from reclick.models.base import ClickModel
 from reclick.runtime.arguments import check_arguments
@@ -182,6 +182,8 @@ def monitor(
         for _ in model.map_pages(log, add, clicks=True, threads=1):
             pass
     log.require_rows()
+    if not tally.sessions:
+        raise LogError(f"{log.name}: the weight of every session is 0. Give sessions that count.")
     return _report(tally, limits)
 
 

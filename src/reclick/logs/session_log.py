@@ -453,13 +453,21 @@ class SessionLog:
 
     def _finish(self, builder: SummaryBuilder) -> None:
         if not builder.rows and not self._is_part:
-            raise LogError(f"{self.name} has no rows.")
+            raise LogError(f"{self.name} has no rows.{self._advise_on_streams()}")
         summary = builder.build()
         if self.provenance is not None:
             summary = self.provenance.add_to(summary)
         self._summary = summary
         if builder.dropped and self.on_error == "raise":
             raise bad_rows_error(builder.rows, summary.dropped, summary.examples, self.name)
+
+    def _advise_on_streams(self) -> str:
+        if not any(isinstance(source, StreamSource) for source in self._sources):
+            return ""
+        return (
+            " It is a stream, which gives its rows once: if it was read already, give a new one, "
+            "or open it once with rc.read_sessions, which keeps a copy."
+        )
 
     def _repr_html_(self) -> str:
         rows = "not known before it is read" if self.num_rows is None else f"{self.num_rows:,}"

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from reclick.auction import best_page, run_auction
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
-from reclick.data.schema import PAGE_COLUMNS, find_columns, is_list
+from reclick.data.schema import PAGE_COLUMNS, PAIR_COLUMNS, find_columns, is_list
 from reclick.errors import UsageError
-from reclick.evaluation.monitoring import monitor
+from reclick.evaluation.monitoring import MonitorLimits, monitor
 from reclick.logs import read_ads, read_sessions
 from reclick.predictor import FEW_ROWS, Predictions, Predictor, encode_pages
 from reclick.rankings import compare_rankings
@@ -27,6 +27,7 @@ from reclick.service.schemas import (
     AuctionRequest,
     CompareRequest,
     ExplainRequest,
+    LimitsBody,
     MonitorRequest,
     PageBody,
     PredictRequest,
@@ -100,8 +101,8 @@ def predict_batch(
 
 
 def list_queries(pages: pa.RecordBatch, count: int) -> list[str]:
-    """Return the first queries of a batch, under any name of the column."""
-    names = find_columns(pages.schema.names, PAGE_COLUMNS, {}, "the batch")
+    """Return the first queries of a batch of pages or pairs."""
+    names = find_columns(pages.schema.names, PAIR_COLUMNS[:1], {}, "the batch")
     return [str(query) for query in pages.column(names["query"]).slice(0, count).to_pylist()]
 
 
@@ -215,10 +216,7 @@ def relevance(
     """Estimate attractiveness, satisfaction and relevance, with intervals."""
     if (request.query is None) == (not request.pairs):
         raise UsageError("Give either pairs, or a query for all its ads.")
-    if len(request.pairs) > limits.pages:
-        raise LimitError(
-            f"pairs: got {len(request.pairs):,}, at most {limits.pages:,} per request."
-        )
+    check_pairs(len(request.pairs), limits)
     if request.query is None:
         pairs = [(pair.query, pair.ad) for pair in request.pairs]
     else:
@@ -226,15 +224,34 @@ def relevance(
         pairs = [(request.query, ad) for ad in ads]
     if not pairs:
         return {"pairs": []}
-    table = hosted.model.relevance(
-        {"query": [query for query, _ in pairs], "ad": [ad for _, ad in pairs]},
-        text=check_text(request.text, limits),
-        level=request.level,
-    )
-    rows = table.to_pylist()
-    for row, words in zip(rows, _words_of(hosted, table["ad"].combine_chunks()), strict=True):
-        row["words"] = words
-    return {"pairs": rows}
+    asked = pa.table({"query": [query for query, _ in pairs], "ad": [ad for _, ad in pairs]})
+    text = check_text(request.text, limits)
+    return {"pairs": _estimate(hosted, asked, text, request.level).to_pylist()}
+
+
+def relevance_batch(
+    hosted: HostedModel, pairs: pa.RecordBatch, level: float, limits: ServiceLimits
+) -> pa.RecordBatch:
+    """The same for a batch of pairs."""
+    check_pairs(pairs.num_rows, limits)
+    if not pairs.num_rows:
+        raise UsageError("The Arrow stream has no row: give at least one pair.")
+    table = _estimate(hosted, pa.Table.from_batches([pairs]), None, level)
+    return pa.concat_batches(table.to_batches())
+
+
+def check_pairs(pairs: int, limits: ServiceLimits) -> None:
+    """Refuse too many pairs."""
+    if pairs > limits.pages:
+        raise LimitError(f"pairs: got {pairs:,}, at most {limits.pages:,} per request.")
+
+
+def _estimate(
+    hosted: HostedModel, pairs: pa.Table, text: pa.Table | None, level: float
+) -> pa.Table:
+    table = hosted.model.relevance(pairs, text=text, level=level)
+    words = _words_of(hosted, table["ad"].combine_chunks())
+    return table.append_column("words", pa.array(words, pa.string()))
 
 
 def _words_of(hosted: HostedModel, ads: pa.Array) -> list[str | None]:
@@ -387,9 +404,26 @@ def monitor_day(
 ) -> dict[str, Any]:
     """Compare the clicks of a day with the model."""
     check_pages(len(request.pages), max(len(page.ads) for page in request.pages), limits)
-    day = read_sessions(
-        pa.Table.from_batches([to_batch(request.pages)]),
-        ads=check_text(request.text, limits),
-        max_ads=limits.ads,
-    )
-    return monitor(hosted.model, day).to_dict()
+    text = check_text(request.text, limits)
+    return _monitor(hosted, to_batch(request.pages), text, request.limits, limits)
+
+
+def monitor_batch(
+    hosted: HostedModel, sessions: pa.RecordBatch, allowed: LimitsBody, limits: ServiceLimits
+) -> dict[str, Any]:
+    """The same for a batch."""
+    check_batch(sessions, limits)
+    return _monitor(hosted, sessions, None, allowed, limits)
+
+
+def _monitor(
+    hosted: HostedModel,
+    sessions: pa.RecordBatch,
+    text: pa.Table | None,
+    allowed: LimitsBody,
+    limits: ServiceLimits,
+) -> dict[str, Any]:
+    day = read_sessions(pa.Table.from_batches([sessions]), ads=text, max_ads=limits.ads)
+    names = LimitsBody.model_fields
+    broken_above = MonitorLimits(**{name: getattr(allowed, name) for name in names})
+    return monitor(hosted.model, day, limits=broken_above).to_dict()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import cache, partial
@@ -18,7 +19,7 @@ import pyarrow as pa
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import Response
+from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
@@ -34,6 +35,7 @@ from reclick.service.hosting import HostedFolder, HostedModel, ModelHost
 from reclick.service.measures import Measures
 from reclick.service.protection import (
     LOCAL_NAMES,
+    OPEN_PATHS,
     BodyTooLargeError,
     Protection,
     Receive,
@@ -63,8 +65,16 @@ PROBLEMS = {
     500: "The service made a mistake.",
     503: "No model is loaded yet, or its folder cannot be read.",
 }
+TOKEN_SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "Needed where the service was started with a token.",
+}
+HIDDEN_ERROR = "The newest content of its folder is not loaded: see the log."
+WORD_START = re.compile("(?<=[a-z])(?=[A-Z])")  # in the name of an error
 SCHEMA_PREFIX = "#/components/schemas/"
 Result = TypeVar("Result")
+Parameters = TypeVar("Parameters", bound=schemas.RequestBody)
 ErrorHandler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
 events = logging.getLogger("reclick.service")
 
@@ -89,6 +99,7 @@ JSON_ROUTES = (
     JsonRoute("/v1/compare", schemas.CompareRequest, schemas.CompareAnswer, answers.compare),
     JsonRoute("/v1/monitor", schemas.MonitorRequest, schemas.MonitorAnswer, answers.monitor_day),
 )
+STREAM_ANSWERS = frozenset({"/v1/predict", "/v1/relevance"})  # to an Arrow stream
 
 
 class ProblemError(Exception):
@@ -138,6 +149,11 @@ class Service:
         self.log_queries = False
         self.measures = Measures()
         self._routes = {route.path: route for route in JSON_ROUTES}
+        self._arrow_routes = {
+            "/v1/predict": self._predict_arrow,
+            "/v1/relevance": self._estimate_arrow,
+            "/v1/monitor": self._monitor_arrow,
+        }
         self._gatherer = PageGatherer(limits, self.measures.count_pages)
         self.reload_seconds = reload_seconds
         self.api = FastAPI(
@@ -192,15 +208,18 @@ class Service:
         for route in JSON_ROUTES:
             content: dict[str, Any] = {JSON: {"schema": _reference(route.request)}}
             answer: dict[str, Any] = {JSON: {"schema": _reference(route.answer)}}
-            if route.path == "/v1/predict":
-                for body_types in (content, answer):
-                    body_types[ARROW_STREAM] = {"schema": {"type": "string", "format": "binary"}}
+            stream = {"schema": {"type": "string", "format": "binary"}}
+            if route.path in self._arrow_routes:
+                content[ARROW_STREAM] = stream
+            if route.path in STREAM_ANSWERS:
+                answer[ARROW_STREAM] = stream
             self.api.add_api_route(
                 route.path,
                 partial(self._answer, route),
                 methods=["POST"],
                 name=route.path,
                 summary=(route.request.__doc__ or "").split("\n")[0],
+                description=route.function.__doc__,
                 responses={200: {"content": answer}, **_describe_problems(*PROBLEMS)},
                 openapi_extra={"requestBody": {"required": True, "content": content}},
             )
@@ -208,7 +227,7 @@ class Service:
         get = partial(self.api.get, responses=refusals)
         get("/v1/models", response_model=schemas.ModelsAnswer)(self._list_models)
         get("/livez", response_model=schemas.Health)(self._report_life)
-        get("/metrics", response_class=Response)(self._report_measures)
+        get("/metrics", response_class=PlainTextResponse)(self._report_measures)
         problems = {**refusals, **_describe_problems(404, 422, 503)}
         self.api.get("/v1/queries", response_model=schemas.QueriesAnswer, responses=problems)(
             self._find_queries
@@ -224,10 +243,11 @@ class Service:
         """Answer a POST: read the body, ask one model, and name it in the answer."""
         content_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
         body = await request.body()
-        if content_type == ARROW_STREAM and route.path == "/v1/predict":
-            return await self._predict_arrow(request, body)
+        answer_arrow = self._arrow_routes.get(route.path)
+        if content_type == ARROW_STREAM and answer_arrow is not None:
+            return await answer_arrow(request, body)
         if content_type != JSON:
-            expected = f"{JSON} or {ARROW_STREAM}" if route.path == "/v1/predict" else JSON
+            expected = JSON if answer_arrow is None else f"{JSON} or {ARROW_STREAM}"
             raise ProblemError(415, "unsupported_type", f"Send the body as {expected}.")
         parsed = _parse(route.request, body)
         hosted = self._find_model(parsed.model)
@@ -249,14 +269,50 @@ class Service:
         if not (len(top) <= 3 and top.isascii() and top.isdigit() and int(top) <= 100):
             raise ProblemError(422, "bad_parameter", "top: give a whole number from 0 to 100.")
 
-        def predict() -> tuple[bytes, pa.RecordBatch]:
-            pages = read_stream(body)
+        def predict(pages: pa.RecordBatch) -> pa.RecordBatch:
             answers.check_batch(pages, self.limits)
-            count = self.measures.count_pages
-            answer = answers.predict_batch(hosted, pages, int(top), count)
+            return answers.predict_batch(hosted, pages, int(top), self.measures.count_pages)
+
+        return await self._answer_stream(request, hosted, body, predict)
+
+    async def _estimate_arrow(self, request: Request, body: bytes) -> Response:
+        """Answer a stream of pairs with a stream."""
+        options = _parse_parameters(schemas.RelevanceParameters, request)
+        hosted = self._find_model(options.model)
+
+        def estimate(pairs: pa.RecordBatch) -> pa.RecordBatch:
+            return answers.relevance_batch(hosted, pairs, options.level, self.limits)
+
+        return await self._answer_stream(request, hosted, body, estimate)
+
+    async def _monitor_arrow(self, request: Request, body: bytes) -> Response:
+        """Answer a stream of sessions with JSON."""
+        options = _parse_parameters(schemas.MonitorParameters, request)
+        hosted = self._find_model(options.model)
+
+        def monitor() -> tuple[pa.RecordBatch, dict[str, Any]]:
+            sessions = read_stream(body)
+            return sessions, answers.monitor_batch(hosted, sessions, options, self.limits)
+
+        sessions, content = await self._run_in_thread(monitor)
+        queries = partial(answers.list_queries, sessions, LOGGED_QUERIES)
+        self._note(request, hosted, sessions.num_rows, queries)
+        return _json({"model": hosted.name, "version": hosted.version, **content})
+
+    async def _answer_stream(
+        self,
+        request: Request,
+        hosted: HostedModel,
+        body: bytes,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+    ) -> Response:
+        """Answer a stream with a stream, and name the model in its headers."""
+
+        def work() -> tuple[bytes, pa.RecordBatch]:
+            answer = function(read_stream(body))
             return write_stream(answer), answer
 
-        content, answer = await self._run_in_thread(predict)
+        content, answer = await self._run_in_thread(work)
         queries = partial(answers.list_queries, answer, LOGGED_QUERIES)
         self._note(request, hosted, answer.num_rows, queries)
         headers = {"x-reclick-model": hosted.name, "x-reclick-version": hosted.version}
@@ -316,10 +372,11 @@ class Service:
         """Whether the process runs."""
         return _json({"status": "alive", "models": {}})
 
-    async def _report_readiness(self) -> Response:
-        """Whether every model is loaded; `models` says what is wrong with a folder."""
+    async def _report_readiness(self, request: Request) -> Response:
+        """Whether every model is loaded; `models` says, with the token, what is wrong with one."""
+        has_token = request.scope["state"]["has_token"]
         detail = {
-            name: folder.error or ("ready" if folder.current else "loading")
+            name: _describe_state(folder, with_error=has_token)
             for name, folder in self.host.folders.items()
         }
         ready = self.host.ready
@@ -345,10 +402,20 @@ class Service:
         ]
         _, definitions = models_json_schema(models, ref_template=SCHEMA_PREFIX + "{model}")
         description["components"]["schemas"].update(definitions["$defs"])
-        description["components"]["securitySchemes"] = {
-            "token": {"type": "http", "scheme": "bearer"}
-        }
+        description["components"]["securitySchemes"] = {"token": TOKEN_SCHEME}
+        description["security"] = [{"token": []}]
+        for path in OPEN_PATHS:
+            description["paths"][path]["get"]["security"] = []
+        # With a token it has details
+        description["paths"]["/readyz"]["get"]["security"] = [{}, {"token": []}]
         return description
+
+
+def _describe_state(folder: HostedFolder, *, with_error: bool) -> str:
+    """Whether a folder is served. Its error has paths in it, which are not for everybody."""
+    if folder.error:
+        return folder.error if with_error else HIDDEN_ERROR
+    return "ready" if folder.current else "loading"
 
 
 def _parse(model: type[schemas.ModelRequest], body: bytes) -> schemas.ModelRequest:
@@ -362,6 +429,16 @@ def _parse(model: type[schemas.ModelRequest], body: bytes) -> schemas.ModelReque
         raise ProblemError(
             status, "bad_body" if status == 400 else "bad_field", f"{where}: {first['msg']}."
         ) from None
+
+
+def _parse_parameters(model: type[Parameters], request: Request) -> Parameters:
+    """The parameters of the address, or an error that names the first wrong one."""
+    try:
+        return model.model_validate_strings(dict(request.query_params))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ProblemError(422, "bad_parameter", f"{where}: {first['msg']}.") from None
 
 
 def _json(content: Any, status: int = 200) -> Response:
@@ -461,9 +538,10 @@ def _log_fault(request: Request, error: Exception, message: str) -> None:
 
 
 async def _answer_reclick_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ReclickError)  # noqa: S101
     is_limit = isinstance(error, answers.LimitError)
-    code = type(error).__name__.removesuffix("Error").lower()
-    return _problem(413 if is_limit else 422, code, str(error))
+    code = WORD_START.sub("_", type(error).__name__.removesuffix("Error")).lower()
+    return _problem(413 if is_limit else 422, code, error.render(str))
 
 
 def _problem(status: int, code: str, message: str, headers: Any = None) -> Response:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -61,6 +62,12 @@ class HostedModel:
         volumes = self.model.query_volumes().combine_chunks()
         return QueryIndex(volumes["query"].combine_chunks(), volumes["sessions"].to_numpy())
 
+    @cached_property
+    def fitted_at(self) -> float | None:
+        """When the model last learned from a log; None where its folder does not say."""
+        dates = [datetime.fromisoformat(each.date) for each in self.model.provenance_]
+        return max(dates).replace(tzinfo=UTC).timestamp() if dates else None
+
     def predictor(self, *, top: int, next_click: bool, satisfaction: bool) -> Predictor:
         """Return a predictor of this model, which is made once per combination of options."""
         key = (top, next_click, satisfaction)
@@ -93,6 +100,7 @@ class HostedModel:
             "sessions": totals.sessions,
             "max_ads": totals.max_ads,
             "advice": self.model.advice,
+            "fitted_at": self.fitted_at,
             "loaded_at": self.loaded_at,
         }
 
@@ -227,6 +235,7 @@ def _describe_content(folder: AnyPath, version: str) -> str:
 
 def _try_page(hosted: HostedModel) -> None:
     """Predict one page, so that a model that cannot answer is never put in place."""
+    hosted.describe()
     query, ads = hosted.model.first_page(4)
     page = pa.record_batch({"query": [query], "ads": [ads]})
     answer = hosted.predictor(top=3, next_click=True, satisfaction=hosted.model.satisfaction)(page)
@@ -251,13 +260,6 @@ class ModelHost:
         self.on_change: Callable[[HostedFolder, bool], None] = lambda folder, replaced: None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-
-    def load_all(self) -> None:
-        """Load every folder; raise if one cannot be loaded."""
-        for folder in self.folders.values():
-            folder.refresh()
-            if folder.current is None:
-                raise StoreError(folder.error)
 
     def get(self, name: str | None) -> HostedModel | None:
         """Return the current model of a name, by default the first; None if there is none."""

@@ -34,7 +34,10 @@ class Measures:
             registry=self.registry,
         )
         self._version = self._gauge("model_info", "The model in place.", "model", "version", "type")
-        self._age = self._gauge("model_age_seconds", "Time since it was loaded.", "model")
+        self._age = self._gauge(
+            "model_age_seconds", "Time since it was fitted or updated.", "model"
+        )
+        self._loaded = self._gauge("model_loaded_seconds", "Time since it was loaded.", "model")
         self._reloads = self._gauge("model_reloads", "Times it was replaced.", "model")
         self._failures = self._gauge(
             "model_reload_failures", "Times its folder could not be loaded.", "model"
@@ -62,11 +65,15 @@ class Measures:
     def exposition(self, host: ModelHost) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         self._version.clear()
+        self._age.clear()
+        now = time.time()
         for name, folder in host.folders.items():
             if folder.current is not None:
                 hosted = folder.current
                 self._version.labels(name, hosted.version, hosted.model.name).set(1)
-                self._age.labels(name).set(time.time() - hosted.loaded_at)
+                self._loaded.labels(name).set(now - hosted.loaded_at)
+                if hosted.fitted_at is not None:
+                    self._age.labels(name).set(now - hosted.fitted_at)
             self._reloads.labels(name).set(folder.reloads)
             self._failures.labels(name).set(folder.failures)
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""Access control and limits: the ASGI layer around the service.
+"""Access control and limits: the ASGI layer around the service, and its connections.
 
 Each limit has its own answer with a 4xx status. Every request writes one log line as JSON, which
 contains no query, ad or text.
@@ -111,6 +111,7 @@ class Protection:
         if exchange.scope["method"] == "OPTIONS" and exchange.cors:
             return 204, "", ""
         if path in OPEN_PATHS:
+            exchange.scope["state"]["has_token"] = self._has_token(headers)
             return None
         if self.running > self.limits.concurrency:
             return 429, "too_many_requests", "Too many requests at once. Try again in a moment."
@@ -228,6 +229,48 @@ class Exchange:
                     }
                 )
             )
+
+
+class HeadTimeout(asyncio.Protocol):
+    """Close a connection whose client does not send the head of a request in time.
+
+    A part of a class with a protocol of uvicorn, which waits for heads for ever. Its `cycle` is the
+    newest request whose head has come. The time for a body and an answer is up to `Protection`.
+    """
+
+    head_seconds: float  # for the first head from the connection on, later from its first byte on
+    cycle: Any
+    _transport: asyncio.BaseTransport
+    _closing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the head of the first request."""
+        super().connection_made(transport)
+        self._transport = transport
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Go on waiting unless a head is now complete."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._wait_for_head()
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        if self._closing is None:
+            loop = asyncio.get_running_loop()
+            self._closing = loop.call_later(self.head_seconds, self._transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
 
 
 def is_loopback(host: str) -> bool:

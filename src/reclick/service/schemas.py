@@ -6,10 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from reclick.evaluation.monitoring import MonitorLimits
+
 Text = Annotated[str, Field(min_length=1, max_length=16_384)]
 Position = Annotated[int, Field(ge=1, le=1_000_000)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1)]
+IntervalLevel = Annotated[
+    float, Field(gt=0.001, lt=0.999, description="The share inside each interval.")
+]
+LIMITS = MonitorLimits()
 
 
 class RequestBody(BaseModel):
@@ -85,7 +91,7 @@ class RelevanceRequest(ModelRequest):
         description="In place of pairs: its ads with most impressions, as many as a request may "
         "have pairs.",
     )
-    level: float = Field(0.9, gt=0.001, lt=0.999, description="The share inside each interval.")
+    level: IntervalLevel = 0.9
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"query": "running shoes", "level": 0.9}}
@@ -144,7 +150,7 @@ class CompareRequest(ModelRequest):
 
     old: list[PageBody] = Field(min_length=1)
     new: list[PageBody] = Field(min_length=1)
-    level: float = Field(0.9, gt=0.001, lt=0.999)
+    level: IntervalLevel = 0.9
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -156,16 +162,46 @@ class CompareRequest(ModelRequest):
     )
 
 
+class LimitsBody(RequestBody):
+    """Above which differences a day breaks a limit."""
+
+    clicks: Amount = Field(LIMITS.clicks, description="Expected against observed clicks, relative.")
+    group: Amount = Field(LIMITS.group, description="The same for a position or query volume.")
+    calibration: Amount = Field(LIMITS.calibration, description="The calibration error.")
+    unknown_queries: Amount = Field(LIMITS.unknown_queries, description="Share of the sessions.")
+    unknown_ads: Amount = Field(LIMITS.unknown_ads, description="Share of the impressions.")
+
+
 class MonitorRequest(ModelRequest):
     """The sessions of a day, with their clicks."""
 
     pages: list[PageBody] = Field(min_length=1)
+    limits: LimitsBody = LimitsBody()
 
     model_config = ConfigDict(
         json_schema_extra={
-            "example": {"pages": [{"query": "running shoes", "ads": ["a1", "a2"], "clicks": [1]}]}
+            "example": {
+                "pages": [{"query": "running shoes", "ads": ["a1", "a2"], "clicks": [1]}],
+                "limits": {"clicks": 0.05},
+            }
         }
     )
+
+
+# parameters of the address, with a stream
+
+
+class RelevanceParameters(RequestBody):
+    """Options of a stream of pairs."""
+
+    model: str | None = None
+    level: IntervalLevel = 0.9
+
+
+class MonitorParameters(LimitsBody):
+    """Options of a stream of sessions."""
+
+    model: str | None = None
 
 
 # answers

@@ -69,9 +69,10 @@ class SparkFrameSource:
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Raise an error: reading would collect all rows in this process."""
         raise LogError(
-            "A Spark DataFrame is read by Spark's tasks only: give rc.SparkEngine(session) as ",
+            "A Spark DataFrame is read by Spark's tasks only. To fit, count, describe, predict or "
+            "evaluate, give rc.SparkEngine(session) as ",
             Argument("engine"),
-            ", or write the frame to Parquet files and read those.",
+            ". For all else, write the frame to Parquet files and give those.",
         )
 
 
@@ -231,7 +232,12 @@ def _start_iterator(parts: Iterator[Any]) -> tuple[pa.Schema, Iterator[pa.Record
     """Iterate over batches or tables, as the clients of BigQuery and Snowflake return them."""
     first = next(parts, None)
     if not isinstance(first, pa.RecordBatch | pa.Table):
-        got = "nothing" if first is None else f"a {type(first).__name__}"
+        if first is None:
+            raise LogError(
+                "Cannot read an iterator that gives nothing. If it was read already, give a new "
+                "one."
+            )
+        got = f"a {type(first).__name__}"
         raise LogError(f"Cannot read an iterator that gives {got}. Let it give Arrow batches.")
     return first.schema, _to_batches(chain([first], parts), first.schema)
 
