@@ -446,8 +446,16 @@ def test_a_token_is_asked_for_and_kept_out_of_links(
         page.goto(str(client.base_url))
         field = page.get_by_label("Token of this service")
         expect(field).to_be_visible()
+        message = page.get_by_role("status").first
+        expect(message).to_have_text("")
+        for wrong, problem in (("another-token", "not the service's"), ("töken", "ASCII")):
+            field.fill(wrong)
+            field.press("Enter")
+            expect(message).to_contain_text(problem)
+            expect(field).to_be_visible()
         field.fill(token)
         field.press("Enter")
+        expect(message).to_have_text("")
         expect(page.locator(PAGE_A).first).to_contain_text("%")
         assert token not in page.url
         page.context.close()

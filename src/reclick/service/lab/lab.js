@@ -66,7 +66,12 @@ async function ask(part, path, body) {
     if (error.name !== "AbortError") say("The service cannot be reached.");
     return null;
   }
-  if (response.status === 401) { $("token-form").hidden = false; $("token").focus(); return null; }
+  if (response.status === 401) {
+    if (headers.authorization) say("That token is not the service's. Enter the one that it was started with.");
+    $("token-form").hidden = false;
+    $("token").focus();
+    return null;
+  }
   const content = await response.json().catch(() => null);
   if (!response.ok) return {problem: content?.message || `Error ${response.status}`};
   return content;
@@ -673,7 +678,10 @@ function connect() {
   });
   $("token-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    token = $("token").value.trim();
+    const text = $("token").value.trim();
+    if (!/^[\x21-\x7e]+$/.test(text)) { say("A token has letters, digits and signs of ASCII, and no spaces."); return; }
+    token = text;
+    say("");
     sessionStorage.setItem("reclick-token", token);
     $("token-form").hidden = true;
     start();
