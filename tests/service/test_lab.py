@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -386,6 +387,33 @@ def test_the_page_is_exported(lab: Lab) -> None:
     with lab.page.expect_download() as saved:
         lab.page.get_by_role("button", name="PNG").click()
     assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_follows_a_model_that_is_replaced(
+    browser: Browser, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(folders["luceclick"], folder)
+    with run_service(str(folder), "--watch-seconds", "0.1", "--quiet") as client:
+        lab = Lab(browser, str(client.base_url), viewport=DESKTOP)
+        expect(lab.page.locator("#model")).to_contain_text("model (luceclick)")
+        old = client.get("/v1/models").json()["models"][0]["version"]
+        rc.load(folders["ubm"]).save(folder)
+        for _ in range(200):
+            new = client.get("/v1/models").json()["models"][0]["version"]
+            if new != old:
+                break
+            lab.page.wait_for_timeout(50)
+        lab.button(PAGE_A, 0, "down").click()
+        expect(lab.page.locator("#model")).to_contain_text("model (ubm)")
+        expect(lab.page.locator("#page-a")).to_contain_text("not in this model")
+        with lab.page.expect_download() as saved:
+            lab.page.get_by_role("button", name="JSON").click()
+        content = json.loads(Path(saved.value.path()).read_text())
+        assert content["model"] == {"name": "model", "version": new}
+        assert new != old
+        lab.context.close()
+    assert lab.problems == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

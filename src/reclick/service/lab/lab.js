@@ -5,7 +5,8 @@ const state = {
   model: null, query: "", pages: {a: [], b: []}, clicks: {a: [], b: []}, compare: false,
   texts: {}, bids: {}, reserve: 0, lambda: 0, objective: "clicks", slots: 4,
 };
-const answers = {a: null, b: null, ads: [], models: [], comparison: null, outcomes: {}};
+// `model`: the name and the version that gave the predictions of the pages
+const answers = {a: null, b: null, ads: [], models: [], model: null, comparison: null, outcomes: {}};
 let editing = null; // the ad whose text is in the form
 let token = sessionStorage.getItem("reclick-token") || "";
 
@@ -74,7 +75,27 @@ async function ask(part, path, body) {
   }
   const content = await response.json().catch(() => null);
   if (!response.ok) return {problem: content?.message || `Error ${response.status}`};
+  if (content?.version) followVersion(content);
   return content;
+}
+
+const QUIET = 2000; // milliseconds: replicas with different versions must not make the page ask without end
+let refreshed = 0;
+
+// A model was replaced while the page was open: read the list of models again, and ask for everything.
+async function followVersion({model, version}) {
+  const listed = answers.models.find((each) => each.name === model);
+  if (!listed || listed.version === version || Date.now() - refreshed < QUIET) return;
+  refreshed = Date.now();
+  const found = await ask("models", "/v1/models");
+  if (!found?.models?.length) return;
+  listModels(found.models);
+  if (state.query) choose(state.query, true);
+}
+
+function listModels(models) {
+  answers.models = models;
+  $("model").replaceChildren(...models.map((each) => element("option", {value: each.name, selected: each.name === state.model}, `${each.name} (${each.type})`)));
 }
 
 const newTexts = (ads) => ads.filter((ad) => state.texts[ad]).map((ad) => ({ad, ...state.texts[ad]}));
@@ -470,7 +491,10 @@ async function refreshPages() {
       text: newTexts([...new Set(wanted.flatMap((name) => state.pages[name]))])});
     if (!found) return;
     say(found.problem || "");
-    if (!found.problem) wanted.forEach((name, i) => { answers[name] = found.pages[i]; });
+    if (!found.problem) {
+      wanted.forEach((name, i) => { answers[name] = found.pages[i]; });
+      answers.model = {name: found.model, version: found.version};
+    }
     names.forEach(showPage);
   }
   refreshComparison();
@@ -570,10 +594,9 @@ function download(name, content, type) {
 }
 
 function exportJson() {
-  const {a, b, comparison, outcomes} = answers;
-  const model = answers.models.find((each) => each.name === state.model);
-  download("page.json", JSON.stringify({state, model: model && {name: model.name, version: model.version},
-    predictions: {a, b: state.compare ? b : null}, comparison, auctions: outcomes}, null, 2), "application/json");
+  const {a, b, model, comparison, outcomes} = answers;
+  download("page.json", JSON.stringify({state, model, predictions: {a, b: state.compare ? b : null},
+    comparison, auctions: outcomes}, null, 2), "application/json");
 }
 
 function quote(value) {
@@ -604,8 +627,7 @@ function exportPng() {
   pen.fillStyle = colour("ink"); pen.font = "600 20px serif"; pen.fillText(state.query, 20, 36, names.length * width - 40);
   names.forEach((name, k) => paintPage(pen, colour, name, k * width, width));
   pen.fillStyle = colour("muted"); pen.font = "13px sans-serif";
-  const model = answers.models.find((each) => each.name === state.model);
-  pen.fillText(`${model?.name} ${model?.version}`, 20, height - 16);
+  pen.fillText(answers.model ? `${answers.model.name} ${answers.model.version}` : "", 20, height - 16);
   canvas.toBlob((blob) => download("page.png", blob), "image/png");
 }
 
@@ -693,11 +715,10 @@ async function start() {
   const found = await ask("models", "/v1/models");
   if (!found) return;
   if (found.problem || !found.models.length) { say(found.problem || "No model is loaded yet."); setTimeout(start, 1000); return; }
-  answers.models = found.models;
   const restored = location.hash.length > 1 && restore(location.hash.slice(1));
   const usual = found.models.find((each) => each.default) || found.models[0];
   if (!found.models.some((each) => each.name === state.model)) state.model = usual.name;
-  $("model").replaceChildren(...found.models.map((each) => element("option", {value: each.name, selected: each.name === state.model}, `${each.name} (${each.type})`)));
+  listModels(found.models);
   $("compare").checked = state.compare;
   $("objective").value = state.objective;
   $("slots").value = state.slots;
