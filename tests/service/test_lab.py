@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import operator
 import os
 import shutil
 import threading
@@ -185,6 +186,27 @@ def test_edit_an_ad_and_the_page_follows_while_typing(lab: Lab) -> None:
     expect(lab.page.locator("#levels li")).to_have_count(4)
     lab.button(PAGE_A, 4, "remove").click()
     expect(lab.page.locator(PAGE_A)).to_have_count(4)
+
+
+def test_an_edited_ad_has_the_words_and_the_url_that_the_model_knows(lab: Lab) -> None:
+    lab.page.get_by_role("combobox", name="Query").fill("tea")
+    lab.page.get_by_role("option", name="tea").click()
+    expect(lab.page.locator("#page-a")).to_contain_text("garage")
+    slot = [
+        "garage" in text for text in lab.page.locator(f"{PAGE_A} p").all_inner_texts()
+    ].index(True)
+    with lab.page.expect_response("**/v1/explain") as answered:
+        lab.button(PAGE_A, slot, "why").click()
+    known = answered.value.json()["words"]
+    form = lab.page.locator("#new-ad")
+    lab.button(PAGE_A, slot, "edit").click()
+    expect(form.get_by_label("Title")).to_have_value("garage doors repaired today")
+    expect(form.get_by_label("Display URL")).to_have_value("e.test")
+    expect(form).to_contain_text("keeps the words of an ad")
+    with lab.page.expect_response("**/v1/explain") as answered:
+        form.get_by_role("button", name="Replace on page").click()
+    key = operator.itemgetter("word")
+    assert sorted(answered.value.json()["words"], key=key) == sorted(known, key=key)
 
 
 @on_phone_too

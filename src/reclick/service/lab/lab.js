@@ -332,16 +332,26 @@ function drawArrows(name, list, answer) {
 
 // ---- writing ads
 
+// A word has these signs between digits only, or not at all.
+const SIGN_OF_URL = /(^|[^\p{Nd}])[.,/:]|[.,/:]([^\p{Nd}]|$)|[-?&=#~+@]/u;
+
+// The text whose words are those of an ad that the model knows: the last of them is its display URL.
+function textOf(ad) {
+  const words = wordsOf(ad).split(" "), url = words.findIndex((word) => SIGN_OF_URL.test(word));
+  const end = url < 0 ? words.length : url;
+  return {title: words.slice(0, end).join(" "), description: "", display_url: words.slice(end).join(" ")};
+}
+
 function edit(ad) {
   editing = ad;
-  const form = $("new-ad"), text = state.texts[ad] || {title: wordsOf(ad), description: "", display_url: ""};
+  const form = $("new-ad"), text = state.texts[ad] || textOf(ad);
   form.ad.value = state.texts[ad] ? ad : `${ad} (edited)`;
   for (const field of ["title", "description", "display_url"]) form[field].value = text[field];
   $("new-ad-title").textContent = `Edit ${ad}`;
   $("save-ad").textContent = "Replace on page";
   $("cancel-edit").hidden = false;
   $("text-note").textContent = state.texts[ad] ? "The page follows as you type."
-    : "An edited ad is a new ad to the model: it answers from its words, without the clicks of the old one.";
+    : "The model keeps the words of an ad, not its text: the title has them all. Edited, it is a new ad, without the clicks of the old one.";
   form.title.focus();
 }
 
