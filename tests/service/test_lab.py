@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import operator
@@ -80,6 +81,12 @@ class Lab:
 
     def button(self, slots: str, i: int, name: str) -> Any:
         return self.page.locator(slots).nth(i).get_by_role("button", name=name)
+
+    def read_link(self) -> Any:
+        """The state in the address of the page."""
+        self.page.wait_for_timeout(100)
+        code = self.page.url.partition("#")[2]
+        return json.loads(base64.urlsafe_b64decode(code + "=" * (-len(code) % 4)))
 
     def expected_clicks(self, page: str = "a") -> float:
         return float(self.page.locator(f"#page-{page} .tiles dd").first.inner_text().split()[0])
@@ -203,10 +210,81 @@ def test_an_edited_ad_has_the_words_and_the_url_that_the_model_knows(lab: Lab) -
     expect(form.get_by_label("Title")).to_have_value("garage doors repaired today")
     expect(form.get_by_label("Display URL")).to_have_value("e.test")
     expect(form).to_contain_text("keeps the words of an ad")
-    with lab.page.expect_response("**/v1/explain") as answered:
+    with lab.page.expect_response(
+        lambda answer: answer.url.endswith("/explain") and "repaired" in answer.request.post_data
+    ) as answered:
         form.get_by_role("button", name="Replace on page").click()
     key = operator.itemgetter("word")
     assert sorted(answered.value.json()["words"], key=key) == sorted(known, key=key)
+
+
+@on_phone_too
+def test_a_new_ad_is_on_the_page_from_the_first_key(lab: Lab) -> None:
+    form, slots = lab.page.locator("#new-ad"), lab.page.locator(PAGE_A)
+    title = form.get_by_label("Title")
+    title.press("F")
+    expect(slots).to_have_count(5)
+    expect(slots.nth(4)).to_contain_text("5. F")
+    expect(form.locator("#draft-note")).to_contain_text("%")
+    title.fill("Fast shoes")
+    expect(slots.nth(4)).to_contain_text("Fast shoes")
+    assert lab.page.evaluate("document.activeElement.name") == "title"
+    title.fill("")
+    expect(slots).to_have_count(4)
+    title.fill("Green tea")
+    expect(slots).to_have_count(5)
+    form.get_by_role("button", name="Cancel").click()
+    expect(slots).to_have_count(4)
+    expect(title).to_have_value("")
+    assert "Green tea" not in lab.read_link()["texts"]
+
+
+@on_phone_too
+def test_an_edit_of_a_known_ad_is_on_the_page_from_the_first_key(lab: Lab) -> None:
+    names = lab.names()
+    form, slots = lab.page.locator("#new-ad"), lab.page.locator(PAGE_A)
+    lab.button(PAGE_A, 1, "edit").click()
+    with lab.page.expect_response("**/v1/predict") as answered:
+        form.get_by_label("Title").fill("calm")
+    assert answered.value.json()["pages"][0]["click_prob"]
+    expect(slots.nth(1)).to_contain_text("2. calm")
+    form.get_by_role("button", name="Cancel").click()
+    expect(slots.nth(1)).to_contain_text(names[1])
+    assert lab.names() == names
+
+    lab.button(PAGE_A, 1, "edit").click()
+    form.get_by_label("Title").fill("calm")
+    form.get_by_role("button", name="Replace on page").click()
+    expect(lab.page.locator("#why-note")).to_contain_text(f"{names[1]} (edited)")
+    form.get_by_label("Title").fill("strong")  # the editing goes on
+    expect(slots.nth(1)).to_contain_text("2. strong")
+    form.get_by_role("button", name="Cancel").click()
+    expect(slots.nth(1)).to_contain_text("2. calm")
+    expect(slots).to_have_count(4)
+
+
+def test_every_new_ad_has_a_name_of_its_own(lab: Lab) -> None:
+    form, name = lab.page.locator("#new-ad"), lab.page.locator("#new-ad [name=ad]")
+    save = form.get_by_role("button", name="Add to page A")
+    for i, title in enumerate(("first ad", "second ad")):
+        expect(name).to_have_value(("my ad", "my ad 2")[i])
+        form.get_by_label("Title").fill(title)
+        save.click()
+        expect(lab.page.locator(PAGE_A).nth(4 + i)).to_contain_text(title)
+    expect(name).to_have_value("my ad 3")
+    for taken in ("my ad", lab.names()[0]):
+        form.get_by_label("Title").fill("third ad")
+        name.fill(taken)
+        expect(form).to_contain_text(f"There is an ad “{taken}” already")
+        save.click()
+        expect(name).to_be_focused()
+    name.fill("third")
+    expect(lab.page.locator("#name-problem")).to_have_text("")
+    save.click()
+    expect(name).to_have_value("my ad 3")
+    expect(lab.page.locator(PAGE_A)).to_have_count(7)
+    texts = {ad: text["title"] for ad, text in lab.read_link()["texts"].items()}
+    assert texts == {"my ad": "first ad", "my ad 2": "second ad", "third": "third ad"}
 
 
 @on_phone_too

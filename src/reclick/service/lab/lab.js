@@ -3,11 +3,14 @@
 
 const state = {
   model: null, query: "", pages: {a: [], b: []}, clicks: {a: [], b: []}, compare: false,
-  texts: {}, bids: {}, reserve: 0, lambda: 0, objective: "clicks", slots: 4,
+  texts: Object.create(null), bids: Object.create(null), reserve: 0, lambda: 0, objective: "clicks", slots: 4,
 };
 // `model`: the name and the version that gave the predictions of the pages
 const answers = {a: null, b: null, ads: [], models: [], model: null, comparison: null, outcomes: {}};
-let editing = null; // the ad whose text is in the form
+// The ad in the form. From the first key it is on the page and in the state, under the name `ad`, which is
+// null before. `original` is the ad that it stands in for, null where it is new; `before` is the text that
+// `original` had, null where that is an ad of the model.
+let draft = {ad: null, original: null, before: null};
 let token = sessionStorage.getItem("reclick-token") || "";
 
 const $ = (id) => document.getElementById(id);
@@ -141,7 +144,7 @@ async function choose(query, keepPages = false) {
   $("query").value = query;
   state.query = query;
   if (!keepPages) {
-    state.pages = {a: [], b: []}; state.clicks = {a: [], b: []}; state.bids = {};
+    state.pages = {a: [], b: []}; state.clicks = {a: [], b: []}; state.bids = Object.create(null);
     showPage("a");  // the ads of the query before are gone at once
     showPage("b");
   }
@@ -150,7 +153,10 @@ async function choose(query, keepPages = false) {
   answers.ads = found.problem ? [] : found.pairs;
   $("query-note").textContent = found.problem || (answers.ads.length
     ? "" : "The model has not seen this query: it answers from what it knows of the ads and their words.");
-  if (!keepPages) state.pages.a = answers.ads.slice(0, 4).map((row) => row.ad);
+  if (!keepPages) {
+    state.pages.a = answers.ads.slice(0, 4).map((row) => row.ad);
+    moveDraft();
+  }
   showAds();
   changed();
 }
@@ -193,6 +199,7 @@ function shift(name, from, to) {
 function remove(name, i) {
   state.pages[name].splice(i, 1);
   state.clicks[name] = [];
+  if (draft.ad !== null && !isOnPage(draft.ad)) clearForm();
   changed();
 }
 
@@ -234,7 +241,7 @@ function showSlot(name, ad, i, answer) {
   const probability = answer?.click_prob[i], clicks = state.clicks[name], order = clicks.indexOf(i + 1);
   const heat = probability == null ? 0 : heatOf(probability);
   const label = `${ad}, position ${i + 1}`;
-  const slot = element("li", {class: `slot heat${heat}${order >= 0 ? " clicked" : ""}`, draggable: "true", on: {
+  const slot = element("li", {class: `slot heat${heat}${order >= 0 ? " clicked" : ""}${ad === draft.ad ? " draft" : ""}`, draggable: "true", on: {
     dragstart: (event) => event.dataTransfer.setData("text/plain", JSON.stringify({name, i})),
     dragover: (event) => { event.preventDefault(); slot.classList.add("over"); },
     dragleave: () => slot.classList.remove("over"),
@@ -342,25 +349,54 @@ function textOf(ad) {
   return {title: words.slice(0, end).join(" "), description: "", display_url: words.slice(end).join(" ")};
 }
 
+const isOnPage = (ad) => state.pages.a.includes(ad) || state.pages.b.includes(ad);
+const known = new Set(); // names that a model answered to know
+
+function isTaken(ad) {
+  return ad in state.texts || isOnPage(ad) || known.has(ad) || answers.ads.some((row) => row.ad === ad);
+}
+
+function findFreeName(base) {
+  let name = base;
+  for (let i = 2; isTaken(name); i++) name = `${base} ${i}`;
+  return name;
+}
+
 function edit(ad) {
-  editing = ad;
-  const form = $("new-ad"), text = state.texts[ad] || textOf(ad);
-  form.ad.value = state.texts[ad] ? ad : `${ad} (edited)`;
-  for (const field of ["title", "description", "display_url"]) form[field].value = text[field];
-  $("new-ad-title").textContent = `Edit ${ad}`;
-  $("save-ad").textContent = "Replace on page";
-  $("cancel-edit").hidden = false;
-  $("text-note").textContent = state.texts[ad] ? "The page follows as you type."
-    : "The model keeps the words of an ad, not its text: the title has them all. Edited, it is a new ad, without the clicks of the old one.";
+  const form = $("new-ad"), own = state.texts[ad];
+  if (draft.ad !== ad) { // what was written before stays where it is
+    draft = own ? {ad, original: ad, before: own} : {ad: null, original: ad, before: null};
+    fillForm(own ? ad : findFreeName(`${ad} (edited)`), own || textOf(ad));
+  }
   form.title.focus();
 }
 
-function stopEditing() {
-  editing = null;
-  $("new-ad-title").textContent = "Write an ad";
-  $("save-ad").textContent = "Add to page A";
-  $("cancel-edit").hidden = true;
-  $("text-note").textContent = "The model answers from its words.";
+function fillForm(name, text) {
+  const form = $("new-ad"), {ad, original, before} = draft;
+  form.ad.value = name;
+  for (const field of ["title", "description", "display_url"]) form[field].value = text[field];
+  $("new-ad-title").textContent = original === null ? "Write an ad" : `Edit ${original}`;
+  $("save-ad").textContent = original === null ? "Add to page A" : "Replace on page";
+  $("cancel-edit").hidden = ad === null && original === null;
+  $("text-note").textContent = original === null ? "The page shows it from the first key on. The model answers from its words."
+    : before ? "The page follows as you type."
+    : "The model keeps the words of an ad, not its text: the title has them all. Edited, it is a new ad, without the clicks of the old one.";
+  showNameProblem();
+  showDraft();
+}
+
+function clearForm() {
+  draft = {ad: null, original: null, before: null};
+  fillForm(findFreeName("my ad"), {title: "", description: "", display_url: ""});
+}
+
+// What the model says of the ad in the form, beside the form: on a phone the page is out of sight.
+function showDraft() {
+  const names = ["a", "b"].filter((name) => draft.ad !== null && state.pages[name].includes(draft.ad) && (name === "a" || state.compare));
+  $("draft-note").textContent = names.map((name) => {
+    const i = state.pages[name].indexOf(draft.ad), probability = answers[name]?.click_prob[i];
+    return `Page ${name.toUpperCase()}, position ${i + 1}: ${probability == null ? "…" : percent(probability)} of sessions click it.`;
+  }).join(" ");
 }
 
 function readForm() {
@@ -368,25 +404,113 @@ function readForm() {
   return {title: form.title.value, description: form.description.value, display_url: form.display_url.value};
 }
 
-function saveAd(event) {
-  event.preventDefault();
-  const ad = $("new-ad").ad.value.trim();
-  if (!ad) return;
-  if (answers.ads.some((row) => row.ad === ad)) { say("The model knows an ad of this name. Give the new one another name."); return; }
-  state.texts[ad] = readForm();
-  if (editing && editing !== ad) {
-    for (const name of ["a", "b"]) state.pages[name] = state.pages[name].map((each) => (each === editing ? ad : each));
-  } else if (!state.pages.a.includes(ad)) state.pages.a.push(ad);
-  stopEditing();
-  changed();
-  explain(ad);
+// The name in the form where it is free or the draft's own; otherwise null, and the form says why.
+function readName() {
+  const name = $("new-ad").ad.value.trim(), free = name !== "" && (name === draft.ad || !isTaken(name));
+  showNameProblem(free ? "" : name ? `There is an ad “${name}” already. Give this one another name.` : "Give the ad a name.");
+  return free ? name : null;
 }
 
-const typed = debounce(() => {
-  if (!editing || !state.texts[editing]) return;
-  state.texts[editing] = readForm();
+function showNameProblem(text = "") {
+  $("name-problem").textContent = text;
+  $("new-ad").ad.setAttribute("aria-invalid", String(text !== ""));
+}
+
+// Ask whether the model knows an ad of the name in the form: it would answer from its clicks, not from the text.
+async function checkName() {
+  const ad = $("new-ad").ad.value.trim();
+  if (!ad || ad === draft.ad || isTaken(ad) || !state.query) return;
+  const found = await ask("name", "/v1/explain", {query: state.query, ad, model: state.model});
+  if (found?.known_ad) known.add(ad);
+}
+
+// Put what the form says on the page.
+function write(name) {
+  const ad = name ?? draft.ad ?? findFreeName("my ad");
+  if (draft.ad === null) replace(draft.original, ad);
+  else if (draft.ad !== ad) rename(draft.ad, ad);
+  draft.ad = ad;
+  state.texts[ad] = readForm();
+  if (!isOnPage(ad)) state.pages.a.push(ad);
+  $("cancel-edit").hidden = false;
   changed();
-}, 150);
+}
+
+// Put an ad in the place of another on both pages.
+function replace(old, ad) {
+  for (const name of ["a", "b"]) state.pages[name] = state.pages[name].map((each) => (each === old ? ad : each));
+  if (old !== null && old in state.bids) state.bids[ad] = state.bids[old];
+}
+
+function rename(old, ad) {
+  replace(old, ad);
+  delete state.texts[old];
+  delete state.bids[old];
+}
+
+async function typed(event) {
+  if (event.target.name === "ad") {
+    await checkName();
+    const name = readName();
+    if (draft.ad !== null && name !== null) write(name);
+    return;
+  }
+  const empty = Object.values(readForm()).every((text) => !text.trim());
+  if (!empty || draft.original !== null) write(readName());
+  else if (draft.ad !== null) {
+    takeBack();
+    draft.ad = null;
+    $("cancel-edit").hidden = true;
+    changed();
+  }
+}
+
+// The pages as they were before the draft.
+function takeBack() {
+  const {ad, original, before} = draft;
+  if (before) {
+    if (ad !== original) rename(ad, original);
+    state.texts[original] = before;
+    return;
+  }
+  for (const name of ["a", "b"]) {
+    const page = state.pages[name], back = original !== null && !page.includes(original);
+    state.pages[name] = back ? page.map((each) => (each === ad ? original : each)) : page.filter((each) => each !== ad);
+    if (state.pages[name].length < page.length) state.clicks[name] = [];
+  }
+  delete state.texts[ad];
+  delete state.bids[ad];
+}
+
+function cancelEdit() {
+  if (draft.ad !== null) takeBack();
+  clearForm();
+  changed();
+}
+
+// A query brought its own ads to the pages: the draft is put beside them, as a new ad.
+function moveDraft() {
+  const {ad, original, before} = draft;
+  if (ad === null) { clearForm(); return; }
+  state.pages.a.push(ad);
+  if (original === null || before) return;
+  draft.original = null;
+  fillForm(ad, readForm());
+}
+
+async function saveAd(event) {
+  event.preventDefault();
+  await checkName();
+  const name = readName();
+  if (name === null) { $("new-ad").ad.focus(); return; }
+  write(name);
+  if (draft.original === null) clearForm();
+  else {
+    draft = {ad: name, original: name, before: state.texts[name]};
+    fillForm(name, draft.before);
+  }
+  explain(name);
+}
 
 // ---- why
 
@@ -507,6 +631,7 @@ async function refreshPages() {
     }
     names.forEach(showPage);
   }
+  showDraft();
   refreshComparison();
   refreshModels();
 }
@@ -693,8 +818,8 @@ function connect() {
     changed();
   });
   $("new-ad").addEventListener("submit", saveAd);
-  $("new-ad").addEventListener("input", typed);
-  $("cancel-edit").addEventListener("click", stopEditing);
+  $("new-ad").addEventListener("input", debounce(typed, 150));
+  $("cancel-edit").addEventListener("click", cancelEdit);
   $("rank").addEventListener("click", rank);
   $("objective").addEventListener("change", () => { state.objective = $("objective").value; remember(); });
   $("slots").addEventListener("input", () => { const slots = Number($("slots").value); if (Number.isInteger(slots) && slots >= 1 && slots <= 10) { state.slots = slots; later(); } });
@@ -726,6 +851,7 @@ async function start() {
   if (!found) return;
   if (found.problem || !found.models.length) { say(found.problem || "No model is loaded yet."); setTimeout(start, 1000); return; }
   const restored = location.hash.length > 1 && restore(location.hash.slice(1));
+  clearForm(); // with a name that the link has not
   const usual = found.models.find((each) => each.default) || found.models[0];
   if (!found.models.some((each) => each.name === state.model)) state.model = usual.name;
   listModels(found.models);
