@@ -134,15 +134,39 @@ def test_pick_a_query_with_the_keyboard_alone(lab: Lab) -> None:
 
 @on_phone_too
 def test_a_new_query_is_answered_too(lab: Lab) -> None:
+    ads = lab.names()
     query = lab.page.get_by_role("combobox", name="Query")
     query.fill("a query never asked")
     query.press("Enter")
     expect(lab.page.locator("#query-note")).to_contain_text("has not seen this query")
+    expect(lab.page.locator(PAGE_A).first).to_contain_text("%")
+    assert lab.names() == ads  # the page stays
+    expect(lab.page.locator(f"{PAGE_A} p").first).not_to_have_text("")
+    expect(lab.page.locator("#ads tbody tr")).to_have_count(6)
     form = lab.page.locator("#new-ad")
     form.get_by_label("Title").fill("Fast shoes")
     form.get_by_role("button", name="Add to page A").click()
-    expect(lab.page.locator(PAGE_A)).to_have_count(1)
-    expect(lab.page.locator(PAGE_A).first).to_contain_text("%")
+    expect(lab.page.locator(PAGE_A)).to_have_count(5)
+    expect(lab.page.locator(PAGE_A).nth(4)).to_contain_text("%")
+    expect(lab.page.locator("#ads tbody tr")).to_have_count(7)
+
+
+@on_phone_too
+def test_a_known_ad_is_added_by_its_id(lab: Lab) -> None:
+    field = lab.page.get_by_label("by its id")
+    first = lab.names()[0]
+    lab.button(PAGE_A, 0, "remove").click()
+    expect(lab.page.locator(PAGE_A)).to_have_count(3)
+    field.fill("no such ad")
+    field.press("Enter")
+    expect(lab.page.locator("#known-note")).to_contain_text("knows no ad “no such ad”")
+    field.fill(first)
+    field.press("Enter")
+    expect(lab.page.locator(PAGE_A)).to_have_count(4)
+    assert lab.names()[3] == first
+    field.fill(first)
+    field.press("Enter")
+    expect(lab.page.locator("#known-note")).to_contain_text("already")
 
 
 @on_phone_too

@@ -6,7 +6,8 @@ const state = {
   texts: Object.create(null), bids: Object.create(null), reserve: 0, lambda: 0, objective: "clicks", slots: 4,
 };
 // `model`: the name and the version that gave the predictions of the pages
-const answers = {a: null, b: null, ads: [], models: [], model: null, comparison: null, outcomes: {}};
+// `ads`: the pairs of the query; `others`: other ads that can be put on its page
+const answers = {a: null, b: null, ads: [], others: [], models: [], model: null, comparison: null, outcomes: {}};
 // The ad in the form. From the first key it is on the page and in the state, under the name `ad`, which is
 // null before. `original` is the ad that it stands in for, null where it is new; `before` is the text that
 // `original` had, null where that is an ad of the model.
@@ -93,7 +94,7 @@ async function followVersion({model, version}) {
   const found = await ask("models", "/v1/models");
   if (!found?.models?.length) return;
   listModels(found.models);
-  if (state.query) choose(state.query, true);
+  if (state.query) choose(state.query, {keep: true});
 }
 
 function listModels(models) {
@@ -117,7 +118,7 @@ async function suggest() {
   selected = -1;
   const list = $("queries");
   list.replaceChildren(...matches.map((match, i) => element("li", {role: "option", id: `match-${i}`,
-    "aria-selected": "false", on: {mousedown: (event) => { event.preventDefault(); choose(match.query); }}},
+    "aria-selected": "false", on: {mousedown: (event) => { event.preventDefault(); choose(match.query, {listed: true}); }}},
     element("span", {}, match.query), element("span", {class: "note"}, Math.round(match.sessions).toLocaleString("en")))));
   open(matches.length > 0 && document.activeElement === $("query"));
 }
@@ -139,30 +140,77 @@ function move(step) {
   $("query").setAttribute("aria-activedescendant", `match-${selected}`);
 }
 
-async function choose(query, keepPages = false) {
+// `keep`: the pages stay; `listed`: the query is from the list, so the model knows it.
+async function choose(query, {keep = false, listed = false} = {}) {
   open(false);
+  const before = listAds().map((row) => row.ad);
   $("query").value = query;
   state.query = query;
-  if (!keepPages) {
-    state.pages = {a: [], b: []}; state.clicks = {a: [], b: []}; state.bids = Object.create(null);
-    showPage("a");  // the ads of the query before are gone at once
-    showPage("b");
-  }
+  answers.a = answers.b = null;
+  if (listed) emptyPages();  // the ads of the query before are gone at once
+  showPage("a");
+  showPage("b");
   const found = await ask("ads", "/v1/relevance", {query, model: state.model});
   if (!found) return;
   answers.ads = found.problem ? [] : found.pairs;
-  $("query-note").textContent = found.problem || (answers.ads.length
-    ? "" : "The model has not seen this query: it answers from what it knows of the ads and their words.");
-  if (!keepPages) {
+  answers.others = [];
+  const unknown = !answers.ads.length;
+  $("query-note").textContent = found.problem || (unknown ? "The model has not seen this query: " +
+    `${state.pages.a.length ? "the page stays, and " : ""}it answers from what it knows of the ads and their words.` : "");
+  if (!keep && !unknown) {
+    emptyPages();
     state.pages.a = answers.ads.slice(0, 4).map((row) => row.ad);
+    if (state.compare) state.pages.b = [...state.pages.a];
     moveDraft();
   }
   showAds();
   changed();
+  listOthers(unknown ? before : []);
+}
+
+function emptyPages() {
+  state.pages = {a: [], b: []};
+  state.clicks = {a: [], b: []};
+  state.bids = Object.create(null);
+}
+
+const listAds = () => [...answers.ads, ...answers.others];
+
+// Ask about the ads of the pages and those written here, which are not among the query's own.
+async function listOthers(more = []) {
+  const own = new Set(answers.ads.map((row) => row.ad));
+  const ads = [...new Set([...state.pages.a, ...state.pages.b, ...Object.keys(state.texts), ...more])].filter((ad) => !own.has(ad)).slice(0, 200);
+  let pairs = [];
+  if (ads.length && state.query) {
+    const found = await ask("others", "/v1/relevance", {pairs: ads.map((ad) => ({query: state.query, ad})), model: state.model, text: newTexts(ads)});
+    if (!found) return;
+    pairs = found.pairs ?? [];
+  }
+  if (!pairs.length && !answers.others.length) return;
+  answers.others = pairs;
+  showAds();
+  showPage("a");
+  showPage("b");
+}
+
+// Put an ad that the model knows from other queries on page A.
+async function addKnown(event) {
+  event.preventDefault();
+  const ad = $("known-ad").value.trim(), say = (text) => { $("known-note").textContent = text; };
+  if (!ad || !state.query) return;
+  const found = await ask("known", "/v1/explain", {query: state.query, ad, model: state.model});
+  if (!found) return;
+  if (found.problem) { say(found.problem); return; }
+  if (!found.known_ad && !state.texts[ad]) { say(`The model knows no ad “${ad}”. Write it as a new one.`); return; }
+  if (state.pages.a.includes(ad)) { say(`${ad} is on page A already.`); return; }
+  say("");
+  $("known-ad").value = "";
+  add("a", ad);
+  listOthers(answers.others.map((row) => row.ad));
 }
 
 function showAds() {
-  $("ads").tBodies[0].replaceChildren(...answers.ads.slice(0, 200).map((row) => element("tr", {draggable: "true",
+  $("ads").tBodies[0].replaceChildren(...listAds().slice(0, 400).map((row) => element("tr", {draggable: "true",
     on: {dragstart: (event) => event.dataTransfer.setData("text/plain", JSON.stringify({ad: row.ad}))}},
     element("th", {scope: "row"}, row.ad, element("span", {class: "words"}, row.words || ""),
       element("span", {class: "use"}, useButton("a", row.ad), state.compare ? useButton("b", row.ad) : null,
@@ -268,7 +316,7 @@ function slotButton(text, label, run, disabled = false) {
   return element("button", {type: "button", "aria-label": label, disabled, on: {click: run}}, text);
 }
 
-const wordsOf = (ad) => answers.ads.find((row) => row.ad === ad)?.words || "";
+const wordsOf = (ad) => listAds().find((row) => row.ad === ad)?.words || "";
 
 function describe(ad) {
   const text = state.texts[ad];
@@ -279,7 +327,7 @@ function describe(ad) {
 function drop(name, at, data) {
   let from;
   try { from = JSON.parse(data); } catch { return; }
-  if (typeof from?.ad === "string" && answers.ads.some((row) => row.ad === from.ad)) { add(name, from.ad, at); return; }
+  if (typeof from?.ad === "string" && listAds().some((row) => row.ad === from.ad)) { add(name, from.ad, at); return; }
   if (!(from?.name in state.pages) || !Number.isInteger(from.i)) return;
   const ad = state.pages[from.name][from.i];
   if (ad === undefined) return;
@@ -483,9 +531,11 @@ function takeBack() {
 }
 
 function cancelEdit() {
+  const {ad} = draft;
   if (draft.ad !== null) takeBack();
   clearForm();
   changed();
+  listOthers(answers.others.map((row) => row.ad).filter((each) => each !== ad));
 }
 
 // A query brought its own ads to the pages: the draft is put beside them, as a new ad.
@@ -510,6 +560,7 @@ async function saveAd(event) {
     fillForm(name, draft.before);
   }
   explain(name);
+  listOthers(answers.others.map((row) => row.ad));
 }
 
 // ---- why
@@ -808,9 +859,9 @@ function connect() {
     if (event.key === "ArrowDown") { event.preventDefault(); move(1); }
     else if (event.key === "ArrowUp") { event.preventDefault(); move(-1); }
     else if (event.key === "Escape") open(false);
-    else if (event.key === "Enter") { event.preventDefault(); const text = selected >= 0 ? matches[selected].query : $("query").value.trim(); if (text) choose(text); }
+    else if (event.key === "Enter") { event.preventDefault(); const text = selected >= 0 ? matches[selected].query : $("query").value.trim(); if (text) choose(text, {listed: selected >= 0}); }
   });
-  $("model").addEventListener("change", () => { state.model = $("model").value; choose(state.query, true); });
+  $("model").addEventListener("change", () => { state.model = $("model").value; choose(state.query, {keep: true}); });
   $("compare").addEventListener("change", () => {
     state.compare = $("compare").checked;
     if (state.compare && !state.pages.b.length) state.pages.b = [...state.pages.a];
@@ -820,6 +871,7 @@ function connect() {
   $("new-ad").addEventListener("submit", saveAd);
   $("new-ad").addEventListener("input", debounce(typed, 150));
   $("cancel-edit").addEventListener("click", cancelEdit);
+  $("add-known").addEventListener("submit", addKnown);
   $("rank").addEventListener("click", rank);
   $("objective").addEventListener("change", () => { state.objective = $("objective").value; remember(); });
   $("slots").addEventListener("input", () => { const slots = Number($("slots").value); if (Number.isInteger(slots) && slots >= 1 && slots <= 10) { state.slots = slots; later(); } });
@@ -860,11 +912,11 @@ async function start() {
   $("slots").value = state.slots;
   $("reserve").value = state.reserve;
   $("lambda").value = state.lambda;
-  if (restored) { await choose(state.query, true); return; }
+  if (restored) { await choose(state.query, {keep: true}); return; }
   say("Reading the queries of the model…");  // a large one takes a while after it was loaded
   const first = await ask("first", `/v1/queries?limit=1&model=${encodeURIComponent(state.model)}`);
   say(first?.problem || "");
-  if (first?.queries?.length) choose(first.queries[0].query);
+  if (first?.queries?.length) choose(first.queries[0].query, {listed: true});
 }
 
 connect();
