@@ -356,8 +356,49 @@ def test_bids_give_pages_and_prices_with_a_reason(lab: Lab) -> None:
 def test_switch_models_and_see_where_they_differ(lab: Lab) -> None:
     rows = lab.page.locator("#models-differ tbody tr")
     expect(rows).to_have_count(2)
+    differences = lab.page.locator("#models-differ").get_by_role("img")
+    expect(differences).not_to_have_count(0)
+    assert rows.nth(0).get_by_role("img").count() == 0  # the model that is chosen
     lab.page.locator("#model").select_option("ubm")
     expect(lab.page.locator("#page-a .tiles div").nth(2)).to_contain_text("–")
+    expect(rows.nth(1).get_by_role("img")).to_have_count(0)
+    expect(rows.nth(0).get_by_role("img")).not_to_have_count(0)
+    lab.page.get_by_label("Compare with a second page").check()
+    expect(lab.page.locator("#models-differ caption")).to_have_text(["Page A", "Page B"])
+
+
+def test_the_sliders_reach_the_largest_bid_and_small_prices_have_digits(lab: Lab) -> None:
+    expect(lab.page.locator("#outcomes")).to_contain_text("VCG")
+    reserve, weight = lab.page.get_by_label("Reserve"), lab.page.get_by_label("Weight of")
+    bids = lab.page.locator("#bids input")
+    for i in range(4):
+        bids.nth(i).fill("0.0007")
+    expect(reserve).to_have_attribute("max", "0.00070")
+    expect(lab.page.locator("#outcomes .parts").first).to_contain_text("Together 0.000")
+    assert "0.000 per session" not in lab.page.locator("#outcomes").inner_text()
+    bids.first.fill("37.5")
+    expect(reserve).to_have_attribute("max", "38")
+    expect(weight).to_have_attribute("max", "150")
+
+
+def test_an_ad_may_have_the_name_of_a_property_of_objects(
+    browser: Browser, tmp_path: Path
+) -> None:
+    ads = ["constructor", "__proto__", "toString"]
+    log = {"query": ["q"] * 6, "ads": [ads] * 6, "clicks": [[1], [], [2], [1], [], []]}
+    rc.UBM().fit(log).save(tmp_path / "model")
+    with run_service(str(tmp_path / "model"), "--quiet") as client:
+        lab = Lab(browser, str(client.base_url), viewport=DESKTOP)
+        assert sorted(lab.names()) == sorted(ads)
+        expect(lab.page.locator("#outcomes")).to_contain_text("GSP")
+        assert lab.page.locator("#bids input").evaluate_all("all => all.map(x => x.value)") == [
+            "1"
+        ] * len(ads)
+        lab.button(PAGE_A, 0, "edit").click()
+        lab.page.locator("#new-ad").get_by_label("Title").fill("Words")
+        expect(lab.page.locator(PAGE_A).first).to_contain_text("1. Words")
+        lab.context.close()
+    assert lab.problems == []
 
 
 def test_a_link_reproduces_the_page(lab: Lab, browser: Browser, address: str) -> None:

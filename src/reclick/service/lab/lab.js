@@ -16,7 +16,8 @@ let token = sessionStorage.getItem("reclick-token") || "";
 
 const $ = (id) => document.getElementById(id);
 const percent = (x) => (x < 0.0995 ? (100 * x).toFixed(1) : (100 * x).toFixed(0)) + "\u00a0%";
-const short = (x) => x.toFixed(x < 10 ? 3 : 1);
+// Three decimals, or two digits of a number that they would make 0.00…
+const short = (x) => { const size = Math.abs(x); return size >= 10 ? x.toFixed(1) : size >= 0.01 || size < 1e-6 ? x.toFixed(3) : x.toPrecision(2); };
 
 // ---- elements
 
@@ -647,7 +648,7 @@ function explainPrice(slot, next) {
   if (slot.because === "reserve") return ["It pays the reserve."];
   if (slot.because === "next rank") return [next ? `The lowest bid that keeps it above ${next.ad}.` : "The lowest bid that keeps its place."];
   if (slot.because !== "displaced clicks") return [slot.why];
-  const total = slot.price_per_click * slot.expected_clicks, least = Math.max(0.0005, Math.abs(total) / 200);
+  const total = slot.price_per_click * slot.expected_clicks, least = Math.max(1e-6, Math.abs(total) / 200);
   const parts = slot.displaced.filter((each) => Math.abs(each.value) >= least).sort((a, b) => b.value - a.value).map((each) => (each.value > 0
     ? `Without its bid, ${each.ad} would have ${short(each.clicks)} clicks more, worth ${short(each.value)}.`
     : `It brings ${each.ad} ${short(-each.clicks)} clicks, worth ${short(-each.value)}, which it need not pay.`));
@@ -711,26 +712,55 @@ function verdict({low, high}) {
 
 const signed = (x) => (x >= 0 ? "+" : "−") + Math.abs(x).toFixed(3);
 
+const DIFFERENT = 1.1; // a probability this many times another is marked
+
 async function refreshModels() {
-  const box = $("models-differ");
-  box.hidden = answers.models.length < 2 || !state.pages.a.length || !state.query;
+  const box = $("models-differ"), pages = (state.compare ? ["a", "b"] : ["a"]).filter((name) => state.pages[name].length);
+  box.hidden = answers.models.length < 2 || !pages.length || !state.query;
   if (box.hidden) return;
+  const ads = pages.map((name) => state.pages[name]);
   const found = await Promise.all(answers.models.map((model) => ask(`model-${model.name}`, "/v1/predict",
-    {pages: [{query: state.query, ads: state.pages.a}], top: 0, model: model.name, text: newTexts(state.pages.a)})));
+    {pages: ads.map((each) => ({query: state.query, ads: each})), top: 0, model: model.name, text: newTexts([...new Set(ads.flat())])})));
   if (found.some((each) => each == null)) return;
-  box.querySelector("thead").replaceChildren(element("tr", {}, element("th", {scope: "col"}, "Model"),
-    ...state.pages.a.map((_, i) => element("th", {scope: "col", class: "number"}, String(i + 1))), element("th", {scope: "col", class: "number"}, "Clicks")));
-  box.querySelector("tbody").replaceChildren(...found.map((each, i) => element("tr", {},
-    element("th", {scope: "row"}, answers.models[i].name),
-    ...(each.problem ? [element("td", {colspan: state.pages.a.length + 1}, each.problem)]
-      : [...each.pages[0].click_prob.map((p) => element("td", {class: "number"}, percent(p))),
-        element("td", {class: "number"}, short(each.pages[0].expected_clicks))]))));
+  const chosen = found[answers.models.findIndex((each) => each.name === state.model)];
+  $("models-tables").replaceChildren(...pages.map((name, k) => showModels(name, k, found, chosen)));
+}
+
+function showModels(name, k, found, chosen) {
+  const title = `Page ${name.toUpperCase()}`, ads = state.pages[name];
+  const rows = found.map((each, i) => element("tr", {}, element("th", {scope: "row"}, answers.models[i].name),
+    ...(each.problem ? [element("td", {colspan: ads.length + 1}, each.problem)]
+      : [...each.pages[k].click_prob.map((p, j) => differenceCell(p, chosen?.pages?.[k].click_prob[j], percent)),
+        differenceCell(each.pages[k].expected_clicks, chosen?.pages?.[k].expected_clicks, short)])));
+  return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `Models on page ${name.toUpperCase()}`},
+    element("table", {}, element("caption", {}, title), element("thead", {}, element("tr", {}, element("th", {scope: "col"}, "Model"),
+      ...ads.map((_, i) => element("th", {scope: "col", class: "number"}, String(i + 1))), element("th", {scope: "col", class: "number"}, "Clicks"))),
+    element("tbody", {}, ...rows)));
+}
+
+function differenceCell(value, usual, write) {
+  const sign = !(usual > 0) ? 0 : value > DIFFERENT * usual ? 1 : value < usual / DIFFERENT ? -1 : 0;
+  if (!sign) return element("td", {class: "number"}, write(value));
+  const mark = element("span", {role: "img", "aria-label": sign > 0 ? "more" : "less"}, sign > 0 ? "▲" : "▼");
+  return element("td", {class: `number ${sign > 0 ? "better" : "worse"}`}, write(value), " ", mark);
 }
 
 function refreshTools() {
-  $("reserve-out").textContent = state.reserve.toFixed(2);
-  $("lambda-out").textContent = state.lambda.toFixed(1);
+  const largest = Math.max(...state.pages.a.map(bidOf)) || 1;
+  setSlider("reserve", largest, 2);
+  setSlider("lambda", 4 * largest, 1);
   runAuctions();
+}
+
+// A slider ends at `end`, or at its value where that is larger, and has at most 60 steps of 1, 2 or 5 times a power of ten.
+function setSlider(name, end, digits) {
+  const slider = $(name), value = state[name], most = Math.max(end, value), power = 10 ** Math.floor(Math.log10(most / 60));
+  const step = power * [1, 2, 5, 10].find((each) => each * power >= most / 60 * 0.999);
+  const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  slider.step = step.toFixed(decimals);
+  slider.max = (step * Math.ceil(most / step - 1e-9)).toFixed(decimals);
+  slider.value = value;
+  $(`${name}-out`).textContent = value.toFixed(Math.max(digits, decimals));
 }
 
 // ---- links and files
@@ -767,7 +797,7 @@ function restore(hash) {
     }
   }
   for (const [ad, bid] of Object.entries(saved.bids || {})) if (bid >= 0 && bid < 1e9) state.bids[ad] = bid;
-  for (const [field, most] of [["reserve", 2], ["lambda", 4]]) if (saved[field] >= 0 && saved[field] <= most) state[field] = saved[field];
+  for (const field of ["reserve", "lambda"]) if (saved[field] >= 0 && saved[field] < 1e9) state[field] = saved[field];
   if (["clicks", "satisfaction", "value"].includes(saved.objective)) state.objective = saved.objective;
   if (Number.isInteger(saved.slots) && saved.slots >= 1 && saved.slots <= 10) state.slots = saved.slots;
   return true;
@@ -810,11 +840,25 @@ function exportPng() {
   const colour = (name) => colours.getPropertyValue(`--${name}`).trim();
   pen.scale(scale, scale);
   pen.fillStyle = colour("paper"); pen.fillRect(0, 0, names.length * width, height);
-  pen.fillStyle = colour("ink"); pen.font = "600 20px serif"; pen.fillText(state.query, 20, 36, names.length * width - 40);
+  pen.fillStyle = colour("ink"); pen.font = "600 20px serif"; paintText(pen, state.query, 20, 36, names.length * width - 40);
   names.forEach((name, k) => paintPage(pen, colour, name, k * width, width));
   pen.fillStyle = colour("muted"); pen.font = "13px sans-serif";
   pen.fillText(answers.model ? `${answers.model.name} ${answers.model.version}` : "", 20, height - 16);
   canvas.toBlob((blob) => download("page.png", blob), "image/png");
+}
+
+// A text in one line, shortened to the width.
+function paintText(pen, text, x, y, width) {
+  if (pen.measureText(text).width > width) {
+    const letters = [...text];
+    let low = 0, end = letters.length;
+    while (end - low > 1) {
+      const middle = (low + end) >> 1;
+      if (pen.measureText(`${letters.slice(0, middle).join("")}…`).width > width) end = middle; else low = middle;
+    }
+    text = `${letters.slice(0, low).join("").trimEnd()}…`;
+  }
+  pen.fillText(text, x, y);
 }
 
 function paintPage(pen, colour, name, left, width) {
@@ -824,9 +868,9 @@ function paintPage(pen, colour, name, left, width) {
     const top = 74 + 74 * i, probability = answer?.click_prob[i] ?? 0;
     pen.fillStyle = colour(`h${heatOf(probability)}`); pen.fillRect(left + 20, top, width - 40, 64);
     pen.fillStyle = colour("ink"); pen.font = "600 15px sans-serif";
-    pen.fillText(`${i + 1}. ${state.texts[ad]?.title || ad}`, left + 32, top + 26, width - 160);
+    paintText(pen, `${i + 1}. ${state.texts[ad]?.title || ad}`, left + 32, top + 26, width - 160);
     pen.fillText(percent(probability), left + width - 92, top + 26);
-    pen.font = "13px sans-serif"; pen.fillText(describe(ad), left + 32, top + 48, width - 64);
+    pen.font = "13px sans-serif"; paintText(pen, describe(ad), left + 32, top + 48, width - 64);
   });
   const satisfied = answer?.satisfaction_prob == null ? "" : `, ${percent(answer.satisfaction_prob)} satisfied`;
   pen.font = "13px sans-serif";
@@ -910,8 +954,6 @@ async function start() {
   $("compare").checked = state.compare;
   $("objective").value = state.objective;
   $("slots").value = state.slots;
-  $("reserve").value = state.reserve;
-  $("lambda").value = state.lambda;
   if (restored) { await choose(state.query, {keep: true}); return; }
   say("Reading the queries of the model…");  // a large one takes a while after it was loaded
   const first = await ask("first", `/v1/queries?limit=1&model=${encodeURIComponent(state.model)}`);
