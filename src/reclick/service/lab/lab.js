@@ -648,7 +648,7 @@ function explainPrice(slot, next) {
   if (slot.because === "reserve") return ["It pays the reserve."];
   if (slot.because === "next rank") return [next ? `The lowest bid that keeps it above ${next.ad}.` : "The lowest bid that keeps its place."];
   if (slot.because !== "displaced clicks") return [slot.why];
-  const total = slot.price_per_click * slot.expected_clicks, least = Math.max(1e-6, Math.abs(total) / 200);
+  const total = slot.price_per_click * slot.expected_clicks, least = Math.max(1e-6, Math.abs(total) / 100);
   const parts = slot.displaced.filter((each) => Math.abs(each.value) >= least).sort((a, b) => b.value - a.value).map((each) => (each.value > 0
     ? `Without its bid, ${each.ad} would have ${short(each.clicks)} clicks more, worth ${short(each.value)}.`
     : `It brings ${each.ad} ${short(-each.clicks)} clicks, worth ${short(-each.value)}, which it need not pay.`));
@@ -690,13 +690,14 @@ async function refreshPages() {
 
 async function refreshComparison() {
   const box = $("comparison"), both = state.compare && state.pages.a.length && state.pages.b.length;
-  box.hidden = !both;
+  if (!both || !box.querySelector("tbody").rows.length) box.hidden = true; // until there is an answer
   if (!both) return;
   const plain = (name) => ({query: state.query, ads: state.pages[name]});
   const found = await ask("compare", "/v1/compare", {old: [plain("a")], new: [plain("b")], model: state.model,
     text: newTexts([...new Set([...state.pages.a, ...state.pages.b])])});
   if (!found) return;
   if (found.problem) { box.hidden = true; say(found.problem); return; }
+  box.hidden = false;
   answers.comparison = found.comparisons;
   box.querySelector("tbody").replaceChildren(...found.comparisons.map((each) => element("tr", {},
     element("th", {scope: "row"}, each.quantity), element("td", {class: "number"}, short(each.old)),
@@ -869,7 +870,7 @@ function paintPage(pen, colour, name, left, width) {
     pen.fillStyle = colour(`h${heatOf(probability)}`); pen.fillRect(left + 20, top, width - 40, 64);
     pen.fillStyle = colour("ink"); pen.font = "600 15px sans-serif";
     paintText(pen, `${i + 1}. ${state.texts[ad]?.title || ad}`, left + 32, top + 26, width - 160);
-    pen.fillText(percent(probability), left + width - 92, top + 26);
+    pen.textAlign = "right"; pen.fillText(percent(probability), left + width - 32, top + 26); pen.textAlign = "left";
     pen.font = "13px sans-serif"; paintText(pen, describe(ad), left + 32, top + 48, width - 64);
   });
   const satisfied = answer?.satisfaction_prob == null ? "" : `, ${percent(answer.satisfaction_prob)} satisfied`;
