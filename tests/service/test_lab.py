@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
+import operator
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,6 +82,12 @@ class Lab:
     def button(self, slots: str, i: int, name: str) -> Any:
         return self.page.locator(slots).nth(i).get_by_role("button", name=name)
 
+    def read_link(self) -> Any:
+        """The state in the address of the page."""
+        self.page.wait_for_timeout(100)
+        code = self.page.url.partition("#")[2]
+        return json.loads(base64.urlsafe_b64decode(code + "=" * (-len(code) % 4)))
+
     def expected_clicks(self, page: str = "a") -> float:
         return float(self.page.locator(f"#page-{page} .tiles dd").first.inner_text().split()[0])
 
@@ -94,6 +103,19 @@ def lab(browser: Browser, address: str, request: pytest.FixtureRequest) -> Itera
     yield lab
     lab.context.close()
     assert lab.problems == []
+
+
+MOST_MILLISECONDS = 5000  # to the first paint: a fifth to half a second on a machine with two cores
+
+
+def test_the_first_paint_is_soon(lab: Lab, record_property: Any) -> None:
+    paints = lab.page.evaluate(
+        """new Promise((resolve) => new PerformanceObserver((list) => resolve(
+            list.getEntriesByName("first-contentful-paint").map((each) => each.startTime))
+        ).observe({type: "paint", buffered: true}))"""
+    )
+    record_property("first_contentful_paint_milliseconds", paints)
+    assert 0 < paints[0] < MOST_MILLISECONDS
 
 
 @on_phone_too
@@ -125,15 +147,39 @@ def test_pick_a_query_with_the_keyboard_alone(lab: Lab) -> None:
 
 @on_phone_too
 def test_a_new_query_is_answered_too(lab: Lab) -> None:
+    ads = lab.names()
     query = lab.page.get_by_role("combobox", name="Query")
     query.fill("a query never asked")
     query.press("Enter")
     expect(lab.page.locator("#query-note")).to_contain_text("has not seen this query")
+    expect(lab.page.locator(PAGE_A).first).to_contain_text("%")
+    assert lab.names() == ads  # the page stays
+    expect(lab.page.locator(f"{PAGE_A} p").first).not_to_have_text("")
+    expect(lab.page.locator("#ads tbody tr")).to_have_count(6)
     form = lab.page.locator("#new-ad")
     form.get_by_label("Title").fill("Fast shoes")
     form.get_by_role("button", name="Add to page A").click()
-    expect(lab.page.locator(PAGE_A)).to_have_count(1)
-    expect(lab.page.locator(PAGE_A).first).to_contain_text("%")
+    expect(lab.page.locator(PAGE_A)).to_have_count(5)
+    expect(lab.page.locator(PAGE_A).nth(4)).to_contain_text("%")
+    expect(lab.page.locator("#ads tbody tr")).to_have_count(7)
+
+
+@on_phone_too
+def test_a_known_ad_is_added_by_its_id(lab: Lab) -> None:
+    field = lab.page.get_by_label("by its id")
+    first = lab.names()[0]
+    lab.button(PAGE_A, 0, "remove").click()
+    expect(lab.page.locator(PAGE_A)).to_have_count(3)
+    field.fill("no such ad")
+    field.press("Enter")
+    expect(lab.page.locator("#known-note")).to_contain_text("knows no ad “no such ad”")
+    field.fill(first)
+    field.press("Enter")
+    expect(lab.page.locator(PAGE_A)).to_have_count(4)
+    assert lab.names()[3] == first
+    field.fill(first)
+    field.press("Enter")
+    expect(lab.page.locator("#known-note")).to_contain_text("already")
 
 
 @on_phone_too
@@ -186,6 +232,98 @@ def test_edit_an_ad_and_the_page_follows_while_typing(lab: Lab) -> None:
     expect(lab.page.locator(PAGE_A)).to_have_count(4)
 
 
+def test_an_edited_ad_has_the_words_and_the_url_that_the_model_knows(lab: Lab) -> None:
+    lab.page.get_by_role("combobox", name="Query").fill("tea")
+    lab.page.get_by_role("option", name="tea").click()
+    expect(lab.page.locator("#page-a")).to_contain_text("garage")
+    slot = ["garage" in text for text in lab.page.locator(f"{PAGE_A} p").all_inner_texts()].index(
+        True
+    )
+    with lab.page.expect_response("**/v1/explain") as answered:
+        lab.button(PAGE_A, slot, "why").click()
+    known = answered.value.json()["words"]
+    form = lab.page.locator("#new-ad")
+    lab.button(PAGE_A, slot, "edit").click()
+    expect(form.get_by_label("Title")).to_have_value("garage doors repaired today")
+    expect(form.get_by_label("Display URL")).to_have_value("e.test")
+    expect(form).to_contain_text("keeps the words of an ad")
+    with lab.page.expect_response(
+        lambda answer: answer.url.endswith("/explain") and "repaired" in answer.request.post_data
+    ) as answered:
+        form.get_by_role("button", name="Replace on page").click()
+    key = operator.itemgetter("word")
+    assert sorted(answered.value.json()["words"], key=key) == sorted(known, key=key)
+
+
+@on_phone_too
+def test_a_new_ad_is_on_the_page_from_the_first_key(lab: Lab) -> None:
+    form, slots = lab.page.locator("#new-ad"), lab.page.locator(PAGE_A)
+    title = form.get_by_label("Title")
+    title.press("F")
+    expect(slots).to_have_count(5)
+    expect(slots.nth(4)).to_contain_text("5. F")
+    expect(form.locator("#draft-note")).to_contain_text("%")
+    title.fill("Fast shoes")
+    expect(slots.nth(4)).to_contain_text("Fast shoes")
+    assert lab.page.evaluate("document.activeElement.name") == "title"
+    title.fill("")
+    expect(slots).to_have_count(4)
+    title.fill("Green tea")
+    expect(slots).to_have_count(5)
+    form.get_by_role("button", name="Cancel").click()
+    expect(slots).to_have_count(4)
+    expect(title).to_have_value("")
+    assert "Green tea" not in lab.read_link()["texts"]
+
+
+@on_phone_too
+def test_an_edit_of_a_known_ad_is_on_the_page_from_the_first_key(lab: Lab) -> None:
+    names = lab.names()
+    form, slots = lab.page.locator("#new-ad"), lab.page.locator(PAGE_A)
+    lab.button(PAGE_A, 1, "edit").click()
+    with lab.page.expect_response("**/v1/predict") as answered:
+        form.get_by_label("Title").fill("calm")
+    assert answered.value.json()["pages"][0]["click_prob"]
+    expect(slots.nth(1)).to_contain_text("2. calm")
+    form.get_by_role("button", name="Cancel").click()
+    expect(slots.nth(1)).to_contain_text(names[1])
+    assert lab.names() == names
+
+    lab.button(PAGE_A, 1, "edit").click()
+    form.get_by_label("Title").fill("calm")
+    form.get_by_role("button", name="Replace on page").click()
+    expect(lab.page.locator("#why-note")).to_contain_text(f"{names[1]} (edited)")
+    form.get_by_label("Title").fill("strong")  # the editing goes on
+    expect(slots.nth(1)).to_contain_text("2. strong")
+    form.get_by_role("button", name="Cancel").click()
+    expect(slots.nth(1)).to_contain_text("2. calm")
+    expect(slots).to_have_count(4)
+
+
+def test_every_new_ad_has_a_name_of_its_own(lab: Lab) -> None:
+    form, name = lab.page.locator("#new-ad"), lab.page.locator("#new-ad [name=ad]")
+    save = form.get_by_role("button", name="Add to page A")
+    for i, title in enumerate(("first ad", "second ad")):
+        expect(name).to_have_value(("my ad", "my ad 2")[i])
+        form.get_by_label("Title").fill(title)
+        save.click()
+        expect(lab.page.locator(PAGE_A).nth(4 + i)).to_contain_text(title)
+    expect(name).to_have_value("my ad 3")
+    for taken in ("my ad", lab.names()[0]):
+        form.get_by_label("Title").fill("third ad")
+        name.fill(taken)
+        expect(form).to_contain_text(f"There is an ad “{taken}” already")
+        save.click()
+        expect(name).to_be_focused()
+    name.fill("third")
+    expect(lab.page.locator("#name-problem")).to_have_text("")
+    save.click()
+    expect(name).to_have_value("my ad 3")
+    expect(lab.page.locator(PAGE_A)).to_have_count(7)
+    texts = {ad: text["title"] for ad, text in lab.read_link()["texts"].items()}
+    assert texts == {"my ad": "first ad", "my ad 2": "second ad", "third": "third ad"}
+
+
 @on_phone_too
 def test_compare_two_pages(lab: Lab) -> None:
     lab.page.get_by_label("Compare with a second page").check()
@@ -196,6 +334,21 @@ def test_compare_two_pages(lab: Lab) -> None:
     expect(lab.page.locator(PAGE_B)).to_have_count(3)
     expect(lab.page.locator("#page-b .tiles dd").first).not_to_have_text("…")
     assert lab.expected_clicks("b") != lab.expected_clicks("a")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_no_table_is_cut_off_while_pages_are_compared(
+    browser: Browser, address: str, size: Any
+) -> None:
+    lab = Lab(browser, address, viewport=size)
+    lab.page.get_by_label("Compare with a second page").check()
+    expect(lab.page.locator("#comparison tbody tr").first).to_contain_text("[")
+    expect(lab.page.locator("#models-differ table")).to_have_count(2)
+    expect(lab.page.locator("#outcomes table")).to_have_count(2)
+    cut = """[...document.querySelectorAll(".scroll")].filter(
+        (box) => box.scrollWidth > box.clientWidth).map((box) => box.ariaLabel)"""
+    assert lab.page.evaluate(cut) == []
+    lab.context.close()
 
 
 @on_phone_too
@@ -231,8 +384,43 @@ def test_bids_give_pages_and_prices_with_a_reason(lab: Lab) -> None:
 def test_switch_models_and_see_where_they_differ(lab: Lab) -> None:
     rows = lab.page.locator("#models-differ tbody tr")
     expect(rows).to_have_count(2)
+    differences = lab.page.locator("#models-differ").get_by_role("img")
+    expect(differences).not_to_have_count(0)
+    assert rows.nth(0).get_by_role("img").count() == 0  # the model that is chosen
     lab.page.locator("#model").select_option("ubm")
     expect(lab.page.locator("#page-a .tiles div").nth(2)).to_contain_text("–")
+    expect(rows.nth(1).get_by_role("img")).to_have_count(0)
+    expect(rows.nth(0).get_by_role("img")).not_to_have_count(0)
+    lab.page.get_by_label("Compare with a second page").check()
+    expect(lab.page.locator("#models-differ caption")).to_have_text(["Page A", "Page B"])
+
+
+def test_the_sliders_reach_the_largest_bid_and_small_prices_have_digits(lab: Lab) -> None:
+    expect(lab.page.locator("#outcomes")).to_contain_text("VCG")
+    reserve, weight = lab.page.get_by_label("Reserve"), lab.page.get_by_label("Weight of")
+    bids = lab.page.locator("#bids input")
+    for i in range(4):
+        bids.nth(i).fill("0.0007")
+    expect(reserve).to_have_attribute("max", "0.00070")
+    expect(lab.page.locator("#outcomes .parts").first).to_contain_text("Together 0.000")
+    assert "0.000 per session" not in lab.page.locator("#outcomes").inner_text()
+    bids.first.fill("37.5")
+    expect(reserve).to_have_attribute("max", "38")
+    expect(weight).to_have_attribute("max", "150")
+
+
+def test_an_ad_may_have_the_name_of_a_property_of_objects(browser: Browser, address: str) -> None:
+    ads = ["constructor", "__proto__", "toString"]
+    link = json.dumps({"query": "tea", "pages": {"a": ads}}).encode()
+    lab = Lab(browser, f"{address}#{base64.urlsafe_b64encode(link).decode()}", viewport=DESKTOP)
+    assert lab.names() == ads
+    expect(lab.page.locator("#outcomes")).to_contain_text("GSP")
+    bids = lab.page.locator("#bids input").evaluate_all("all => all.map((each) => each.value)")
+    assert bids == ["1"] * len(ads)
+    lab.page.locator("#new-ad").get_by_label("Title").fill("Words")
+    expect(lab.page.locator(PAGE_A).nth(3)).to_contain_text("4. Words")
+    lab.context.close()
+    assert lab.problems == []
 
 
 def test_a_link_reproduces_the_page(lab: Lab, browser: Browser, address: str) -> None:
@@ -388,6 +576,33 @@ def test_the_page_is_exported(lab: Lab) -> None:
     assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_page_follows_a_model_that_is_replaced(
+    browser: Browser, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(folders["luceclick"], folder)
+    with run_service(str(folder), "--watch-seconds", "0.1", "--quiet") as client:
+        lab = Lab(browser, str(client.base_url), viewport=DESKTOP)
+        expect(lab.page.locator("#model")).to_contain_text("model (luceclick)")
+        old = client.get("/v1/models").json()["models"][0]["version"]
+        rc.load(folders["ubm"]).save(folder)
+        for _ in range(200):
+            new = client.get("/v1/models").json()["models"][0]["version"]
+            if new != old:
+                break
+            lab.page.wait_for_timeout(50)
+        lab.button(PAGE_A, 0, "down").click()
+        expect(lab.page.locator("#model")).to_contain_text("model (ubm)")
+        expect(lab.page.locator("#page-a")).to_contain_text("not in this model")
+        with lab.page.expect_download() as saved:
+            lab.page.get_by_role("button", name="JSON").click()
+        content = json.loads(Path(saved.value.path()).read_text())
+        assert content["model"] == {"name": "model", "version": new}
+        assert new != old
+        lab.context.close()
+    assert lab.problems == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_no_serious_accessibility_finding(
@@ -446,8 +661,16 @@ def test_a_token_is_asked_for_and_kept_out_of_links(
         page.goto(str(client.base_url))
         field = page.get_by_label("Token of this service")
         expect(field).to_be_visible()
+        message = page.get_by_role("status").first
+        expect(message).to_have_text("")
+        for wrong, problem in (("another-token", "not the service's"), ("töken", "ASCII")):
+            field.fill(wrong)
+            field.press("Enter")
+            expect(message).to_contain_text(problem)
+            expect(field).to_be_visible()
         field.fill(token)
         field.press("Enter")
+        expect(message).to_have_text("")
         expect(page.locator(PAGE_A).first).to_contain_text("%")
         assert token not in page.url
         page.context.close()

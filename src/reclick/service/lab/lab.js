@@ -3,15 +3,21 @@
 
 const state = {
   model: null, query: "", pages: {a: [], b: []}, clicks: {a: [], b: []}, compare: false,
-  texts: {}, bids: {}, reserve: 0, lambda: 0, objective: "clicks", slots: 4,
+  texts: Object.create(null), bids: Object.create(null), reserve: 0, lambda: 0, objective: "clicks", slots: 4,
 };
-const answers = {a: null, b: null, ads: [], models: [], comparison: null, outcomes: {}};
-let editing = null; // the ad whose text is in the form
+// `model`: the name and the version that gave the predictions of the pages
+// `ads`: the pairs of the query; `others`: other ads that can be put on its page
+const answers = {a: null, b: null, ads: [], others: [], models: [], model: null, comparison: null, outcomes: {}};
+// The ad in the form. From the first key it is on the page and in the state, under the name `ad`, which is
+// null before. `original` is the ad that it stands in for, null where it is new; `before` is the text that
+// `original` had, null where that is an ad of the model.
+let draft = {ad: null, original: null, before: null};
 let token = sessionStorage.getItem("reclick-token") || "";
 
 const $ = (id) => document.getElementById(id);
 const percent = (x) => (x < 0.0995 ? (100 * x).toFixed(1) : (100 * x).toFixed(0)) + "\u00a0%";
-const short = (x) => x.toFixed(x < 10 ? 3 : 1);
+// Three decimals, or two digits of a number that they would make 0.00…
+const short = (x) => { const size = Math.abs(x); return size >= 10 ? x.toFixed(1) : size >= 0.01 || size < 1e-6 ? x.toFixed(3) : x.toPrecision(2); };
 
 // ---- elements
 
@@ -66,10 +72,35 @@ async function ask(part, path, body) {
     if (error.name !== "AbortError") say("The service cannot be reached.");
     return null;
   }
-  if (response.status === 401) { $("token-form").hidden = false; $("token").focus(); return null; }
+  if (response.status === 401) {
+    if (headers.authorization) say("That token is not the service's. Enter the one that it was started with.");
+    $("token-form").hidden = false;
+    $("token").focus();
+    return null;
+  }
   const content = await response.json().catch(() => null);
   if (!response.ok) return {problem: content?.message || `Error ${response.status}`};
+  if (content?.version) followVersion(content);
   return content;
+}
+
+const QUIET = 2000; // milliseconds: replicas with different versions must not make the page ask without end
+let refreshed = 0;
+
+// A model was replaced while the page was open: read the list of models again, and ask for everything.
+async function followVersion({model, version}) {
+  const listed = answers.models.find((each) => each.name === model);
+  if (!listed || listed.version === version || Date.now() - refreshed < QUIET) return;
+  refreshed = Date.now();
+  const found = await ask("models", "/v1/models");
+  if (!found?.models?.length) return;
+  listModels(found.models);
+  if (state.query) choose(state.query, {keep: true});
+}
+
+function listModels(models) {
+  answers.models = models;
+  $("model").replaceChildren(...models.map((each) => element("option", {value: each.name, selected: each.name === state.model}, `${each.name} (${each.type})`)));
 }
 
 const newTexts = (ads) => ads.filter((ad) => state.texts[ad]).map((ad) => ({ad, ...state.texts[ad]}));
@@ -88,7 +119,7 @@ async function suggest() {
   selected = -1;
   const list = $("queries");
   list.replaceChildren(...matches.map((match, i) => element("li", {role: "option", id: `match-${i}`,
-    "aria-selected": "false", on: {mousedown: (event) => { event.preventDefault(); choose(match.query); }}},
+    "aria-selected": "false", on: {mousedown: (event) => { event.preventDefault(); choose(match.query, {listed: true}); }}},
     element("span", {}, match.query), element("span", {class: "note"}, Math.round(match.sessions).toLocaleString("en")))));
   open(matches.length > 0 && document.activeElement === $("query"));
 }
@@ -110,27 +141,77 @@ function move(step) {
   $("query").setAttribute("aria-activedescendant", `match-${selected}`);
 }
 
-async function choose(query, keepPages = false) {
+// `keep`: the pages stay; `listed`: the query is from the list, so the model knows it.
+async function choose(query, {keep = false, listed = false} = {}) {
   open(false);
+  const before = listAds().map((row) => row.ad);
   $("query").value = query;
   state.query = query;
-  if (!keepPages) {
-    state.pages = {a: [], b: []}; state.clicks = {a: [], b: []}; state.bids = {};
-    showPage("a");  // the ads of the query before are gone at once
-    showPage("b");
-  }
+  answers.a = answers.b = null;
+  if (listed) emptyPages();  // the ads of the query before are gone at once
+  showPage("a");
+  showPage("b");
   const found = await ask("ads", "/v1/relevance", {query, model: state.model});
   if (!found) return;
   answers.ads = found.problem ? [] : found.pairs;
-  $("query-note").textContent = found.problem || (answers.ads.length
-    ? "" : "The model has not seen this query: it answers from what it knows of the ads and their words.");
-  if (!keepPages) state.pages.a = answers.ads.slice(0, 4).map((row) => row.ad);
+  answers.others = [];
+  const unknown = !answers.ads.length;
+  $("query-note").textContent = found.problem || (unknown ? "The model has not seen this query: " +
+    `${state.pages.a.length ? "the page stays, and " : ""}it answers from what it knows of the ads and their words.` : "");
+  if (!keep && !unknown) {
+    emptyPages();
+    state.pages.a = answers.ads.slice(0, 4).map((row) => row.ad);
+    if (state.compare) state.pages.b = [...state.pages.a];
+    moveDraft();
+  }
   showAds();
   changed();
+  listOthers(unknown ? before : []);
+}
+
+function emptyPages() {
+  state.pages = {a: [], b: []};
+  state.clicks = {a: [], b: []};
+  state.bids = Object.create(null);
+}
+
+const listAds = () => [...answers.ads, ...answers.others];
+
+// Ask about the ads of the pages and those written here, which are not among the query's own.
+async function listOthers(more = []) {
+  const own = new Set(answers.ads.map((row) => row.ad));
+  const ads = [...new Set([...state.pages.a, ...state.pages.b, ...Object.keys(state.texts), ...more])].filter((ad) => !own.has(ad)).slice(0, 200);
+  let pairs = [];
+  if (ads.length && state.query) {
+    const found = await ask("others", "/v1/relevance", {pairs: ads.map((ad) => ({query: state.query, ad})), model: state.model, text: newTexts(ads)});
+    if (!found) return;
+    pairs = found.pairs ?? [];
+  }
+  if (!pairs.length && !answers.others.length) return;
+  answers.others = pairs;
+  showAds();
+  showPage("a");
+  showPage("b");
+}
+
+// Put an ad that the model knows from other queries on page A.
+async function addKnown(event) {
+  event.preventDefault();
+  const ad = $("known-ad").value.trim(), say = (text) => { $("known-note").textContent = text; };
+  if (!ad || !state.query) return;
+  const found = await ask("known", "/v1/explain", {query: state.query, ad, model: state.model});
+  if (!found) return;
+  if (found.problem) { say(found.problem); return; }
+  if (!found.known_ad && !state.texts[ad]) { say(`The model knows no ad “${ad}”. Write it as a new one.`); return; }
+  if (state.pages.a.includes(ad)) { say(`${ad} is on page A already.`); return; }
+  say("");
+  $("known-ad").value = "";
+  add("a", ad);
+  listOthers(answers.others.map((row) => row.ad));
 }
 
 function showAds() {
-  $("ads").tBodies[0].replaceChildren(...answers.ads.slice(0, 200).map((row) => element("tr", {draggable: "true",
+  $("ads").tBodies[0].replaceChildren(...listAds().slice(0, 400).map((row) => element("tr", {draggable: "true",
     on: {dragstart: (event) => event.dataTransfer.setData("text/plain", JSON.stringify({ad: row.ad}))}},
     element("th", {scope: "row"}, row.ad, element("span", {class: "words"}, row.words || ""),
       element("span", {class: "use"}, useButton("a", row.ad), state.compare ? useButton("b", row.ad) : null,
@@ -167,6 +248,7 @@ function shift(name, from, to) {
 function remove(name, i) {
   state.pages[name].splice(i, 1);
   state.clicks[name] = [];
+  if (draft.ad !== null && !isOnPage(draft.ad)) clearForm();
   changed();
 }
 
@@ -208,7 +290,7 @@ function showSlot(name, ad, i, answer) {
   const probability = answer?.click_prob[i], clicks = state.clicks[name], order = clicks.indexOf(i + 1);
   const heat = probability == null ? 0 : heatOf(probability);
   const label = `${ad}, position ${i + 1}`;
-  const slot = element("li", {class: `slot heat${heat}${order >= 0 ? " clicked" : ""}`, draggable: "true", on: {
+  const slot = element("li", {class: `slot heat${heat}${order >= 0 ? " clicked" : ""}${ad === draft.ad ? " draft" : ""}`, draggable: "true", on: {
     dragstart: (event) => event.dataTransfer.setData("text/plain", JSON.stringify({name, i})),
     dragover: (event) => { event.preventDefault(); slot.classList.add("over"); },
     dragleave: () => slot.classList.remove("over"),
@@ -235,7 +317,7 @@ function slotButton(text, label, run, disabled = false) {
   return element("button", {type: "button", "aria-label": label, disabled, on: {click: run}}, text);
 }
 
-const wordsOf = (ad) => answers.ads.find((row) => row.ad === ad)?.words || "";
+const wordsOf = (ad) => listAds().find((row) => row.ad === ad)?.words || "";
 
 function describe(ad) {
   const text = state.texts[ad];
@@ -246,7 +328,7 @@ function describe(ad) {
 function drop(name, at, data) {
   let from;
   try { from = JSON.parse(data); } catch { return; }
-  if (typeof from?.ad === "string" && answers.ads.some((row) => row.ad === from.ad)) { add(name, from.ad, at); return; }
+  if (typeof from?.ad === "string" && listAds().some((row) => row.ad === from.ad)) { add(name, from.ad, at); return; }
   if (!(from?.name in state.pages) || !Number.isInteger(from.i)) return;
   const ad = state.pages[from.name][from.i];
   if (ad === undefined) return;
@@ -306,25 +388,64 @@ function drawArrows(name, list, answer) {
 
 // ---- writing ads
 
+// A word has these signs between digits only, or not at all.
+const SIGN_OF_URL = /(^|[^\p{Nd}])[.,/:]|[.,/:]([^\p{Nd}]|$)|[-?&=#~+@]/u;
+
+// The text whose words are those of an ad that the model knows: the last of them is its display URL.
+function textOf(ad) {
+  const words = wordsOf(ad).split(" "), url = words.findIndex((word) => SIGN_OF_URL.test(word));
+  const end = url < 0 ? words.length : url;
+  return {title: words.slice(0, end).join(" "), description: "", display_url: words.slice(end).join(" ")};
+}
+
+const isOnPage = (ad) => state.pages.a.includes(ad) || state.pages.b.includes(ad);
+const known = new Set(); // names that a model answered to know
+
+function isTaken(ad) {
+  return ad in state.texts || isOnPage(ad) || known.has(ad) || answers.ads.some((row) => row.ad === ad);
+}
+
+function findFreeName(base) {
+  let name = base;
+  for (let i = 2; isTaken(name); i++) name = `${base} ${i}`;
+  return name;
+}
+
 function edit(ad) {
-  editing = ad;
-  const form = $("new-ad"), text = state.texts[ad] || {title: wordsOf(ad), description: "", display_url: ""};
-  form.ad.value = state.texts[ad] ? ad : `${ad} (edited)`;
-  for (const field of ["title", "description", "display_url"]) form[field].value = text[field];
-  $("new-ad-title").textContent = `Edit ${ad}`;
-  $("save-ad").textContent = "Replace on page";
-  $("cancel-edit").hidden = false;
-  $("text-note").textContent = state.texts[ad] ? "The page follows as you type."
-    : "An edited ad is a new ad to the model: it answers from its words, without the clicks of the old one.";
+  const form = $("new-ad"), own = state.texts[ad];
+  if (draft.ad !== ad) { // what was written before stays where it is
+    draft = own ? {ad, original: ad, before: own} : {ad: null, original: ad, before: null};
+    fillForm(own ? ad : findFreeName(`${ad} (edited)`), own || textOf(ad));
+  }
   form.title.focus();
 }
 
-function stopEditing() {
-  editing = null;
-  $("new-ad-title").textContent = "Write an ad";
-  $("save-ad").textContent = "Add to page A";
-  $("cancel-edit").hidden = true;
-  $("text-note").textContent = "The model answers from its words.";
+function fillForm(name, text) {
+  const form = $("new-ad"), {ad, original, before} = draft;
+  form.ad.value = name;
+  for (const field of ["title", "description", "display_url"]) form[field].value = text[field];
+  $("new-ad-title").textContent = original === null ? "Write an ad" : `Edit ${original}`;
+  $("save-ad").textContent = original === null ? "Add to page A" : "Replace on page";
+  $("cancel-edit").hidden = ad === null && original === null;
+  $("text-note").textContent = original === null ? "The page shows it from the first key on. The model answers from its words."
+    : before ? "The page follows as you type."
+    : "The model keeps the words of an ad, not its text: the title has them all. Edited, it is a new ad, without the clicks of the old one.";
+  showNameProblem();
+  showDraft();
+}
+
+function clearForm() {
+  draft = {ad: null, original: null, before: null};
+  fillForm(findFreeName("my ad"), {title: "", description: "", display_url: ""});
+}
+
+// What the model says of the ad in the form, beside the form: on a phone the page is out of sight.
+function showDraft() {
+  const names = ["a", "b"].filter((name) => draft.ad !== null && state.pages[name].includes(draft.ad) && (name === "a" || state.compare));
+  $("draft-note").textContent = names.map((name) => {
+    const i = state.pages[name].indexOf(draft.ad), probability = answers[name]?.click_prob[i];
+    return `Page ${name.toUpperCase()}, position ${i + 1}: ${probability == null ? "…" : percent(probability)} of sessions click it.`;
+  }).join(" ");
 }
 
 function readForm() {
@@ -332,25 +453,116 @@ function readForm() {
   return {title: form.title.value, description: form.description.value, display_url: form.display_url.value};
 }
 
-function saveAd(event) {
-  event.preventDefault();
-  const ad = $("new-ad").ad.value.trim();
-  if (!ad) return;
-  if (answers.ads.some((row) => row.ad === ad)) { say("The model knows an ad of this name. Give the new one another name."); return; }
-  state.texts[ad] = readForm();
-  if (editing && editing !== ad) {
-    for (const name of ["a", "b"]) state.pages[name] = state.pages[name].map((each) => (each === editing ? ad : each));
-  } else if (!state.pages.a.includes(ad)) state.pages.a.push(ad);
-  stopEditing();
-  changed();
-  explain(ad);
+// The name in the form where it is free or the draft's own; otherwise null, and the form says why.
+function readName() {
+  const name = $("new-ad").ad.value.trim(), free = name !== "" && (name === draft.ad || !isTaken(name));
+  showNameProblem(free ? "" : name ? `There is an ad “${name}” already. Give this one another name.` : "Give the ad a name.");
+  return free ? name : null;
 }
 
-const typed = debounce(() => {
-  if (!editing || !state.texts[editing]) return;
-  state.texts[editing] = readForm();
+function showNameProblem(text = "") {
+  $("name-problem").textContent = text;
+  $("new-ad").ad.setAttribute("aria-invalid", String(text !== ""));
+}
+
+// Ask whether the model knows an ad of the name in the form: it would answer from its clicks, not from the text.
+async function checkName() {
+  const ad = $("new-ad").ad.value.trim();
+  if (!ad || ad === draft.ad || isTaken(ad) || !state.query) return;
+  const found = await ask("name", "/v1/explain", {query: state.query, ad, model: state.model});
+  if (found?.known_ad) known.add(ad);
+}
+
+// Put what the form says on the page.
+function write(name) {
+  const ad = name ?? draft.ad ?? findFreeName("my ad");
+  if (draft.ad === null) replace(draft.original, ad);
+  else if (draft.ad !== ad) rename(draft.ad, ad);
+  draft.ad = ad;
+  state.texts[ad] = readForm();
+  if (!isOnPage(ad)) state.pages.a.push(ad);
+  $("cancel-edit").hidden = false;
   changed();
-}, 150);
+}
+
+// Put an ad in the place of another on both pages.
+function replace(old, ad) {
+  for (const name of ["a", "b"]) state.pages[name] = state.pages[name].map((each) => (each === old ? ad : each));
+  if (old !== null && old in state.bids) state.bids[ad] = state.bids[old];
+}
+
+function rename(old, ad) {
+  replace(old, ad);
+  delete state.texts[old];
+  delete state.bids[old];
+}
+
+async function typed(event) {
+  if (event.target.name === "ad") {
+    await checkName();
+    const name = readName();
+    if (draft.ad !== null && name !== null) write(name);
+    return;
+  }
+  const empty = Object.values(readForm()).every((text) => !text.trim());
+  if (!empty || draft.original !== null) write(readName());
+  else if (draft.ad !== null) {
+    takeBack();
+    draft.ad = null;
+    $("cancel-edit").hidden = true;
+    changed();
+  }
+}
+
+// The pages as they were before the draft.
+function takeBack() {
+  const {ad, original, before} = draft;
+  if (before) {
+    if (ad !== original) rename(ad, original);
+    state.texts[original] = before;
+    return;
+  }
+  for (const name of ["a", "b"]) {
+    const page = state.pages[name], back = original !== null && !page.includes(original);
+    state.pages[name] = back ? page.map((each) => (each === ad ? original : each)) : page.filter((each) => each !== ad);
+    if (state.pages[name].length < page.length) state.clicks[name] = [];
+  }
+  delete state.texts[ad];
+  delete state.bids[ad];
+}
+
+function cancelEdit() {
+  const {ad} = draft;
+  if (draft.ad !== null) takeBack();
+  clearForm();
+  changed();
+  listOthers(answers.others.map((row) => row.ad).filter((each) => each !== ad));
+}
+
+// A query brought its own ads to the pages: the draft is put beside them, as a new ad.
+function moveDraft() {
+  const {ad, original, before} = draft;
+  if (ad === null) { clearForm(); return; }
+  state.pages.a.push(ad);
+  if (original === null || before) return;
+  draft.original = null;
+  fillForm(ad, readForm());
+}
+
+async function saveAd(event) {
+  event.preventDefault();
+  await checkName();
+  const name = readName();
+  if (name === null) { $("new-ad").ad.focus(); return; }
+  write(name);
+  if (draft.original === null) clearForm();
+  else {
+    draft = {ad: name, original: name, before: state.texts[name]};
+    fillForm(name, draft.before);
+  }
+  explain(name);
+  listOthers(answers.others.map((row) => row.ad));
+}
 
 // ---- why
 
@@ -436,7 +648,7 @@ function explainPrice(slot, next) {
   if (slot.because === "reserve") return ["It pays the reserve."];
   if (slot.because === "next rank") return [next ? `The lowest bid that keeps it above ${next.ad}.` : "The lowest bid that keeps its place."];
   if (slot.because !== "displaced clicks") return [slot.why];
-  const total = slot.price_per_click * slot.expected_clicks, least = Math.max(0.0005, Math.abs(total) / 200);
+  const total = slot.price_per_click * slot.expected_clicks, least = Math.max(1e-6, Math.abs(total) / 100);
   const parts = slot.displaced.filter((each) => Math.abs(each.value) >= least).sort((a, b) => b.value - a.value).map((each) => (each.value > 0
     ? `Without its bid, ${each.ad} would have ${short(each.clicks)} clicks more, worth ${short(each.value)}.`
     : `It brings ${each.ad} ${short(-each.clicks)} clicks, worth ${short(-each.value)}, which it need not pay.`));
@@ -465,22 +677,27 @@ async function refreshPages() {
       text: newTexts([...new Set(wanted.flatMap((name) => state.pages[name]))])});
     if (!found) return;
     say(found.problem || "");
-    if (!found.problem) wanted.forEach((name, i) => { answers[name] = found.pages[i]; });
+    if (!found.problem) {
+      wanted.forEach((name, i) => { answers[name] = found.pages[i]; });
+      answers.model = {name: found.model, version: found.version};
+    }
     names.forEach(showPage);
   }
+  showDraft();
   refreshComparison();
   refreshModels();
 }
 
 async function refreshComparison() {
   const box = $("comparison"), both = state.compare && state.pages.a.length && state.pages.b.length;
-  box.hidden = !both;
+  if (!both || !box.querySelector("tbody").rows.length) box.hidden = true; // until there is an answer
   if (!both) return;
   const plain = (name) => ({query: state.query, ads: state.pages[name]});
   const found = await ask("compare", "/v1/compare", {old: [plain("a")], new: [plain("b")], model: state.model,
     text: newTexts([...new Set([...state.pages.a, ...state.pages.b])])});
   if (!found) return;
   if (found.problem) { box.hidden = true; say(found.problem); return; }
+  box.hidden = false;
   answers.comparison = found.comparisons;
   box.querySelector("tbody").replaceChildren(...found.comparisons.map((each) => element("tr", {},
     element("th", {scope: "row"}, each.quantity), element("td", {class: "number"}, short(each.old)),
@@ -496,26 +713,55 @@ function verdict({low, high}) {
 
 const signed = (x) => (x >= 0 ? "+" : "−") + Math.abs(x).toFixed(3);
 
+const DIFFERENT = 1.1; // a probability this many times another is marked
+
 async function refreshModels() {
-  const box = $("models-differ");
-  box.hidden = answers.models.length < 2 || !state.pages.a.length || !state.query;
+  const box = $("models-differ"), pages = (state.compare ? ["a", "b"] : ["a"]).filter((name) => state.pages[name].length);
+  box.hidden = answers.models.length < 2 || !pages.length || !state.query;
   if (box.hidden) return;
+  const ads = pages.map((name) => state.pages[name]);
   const found = await Promise.all(answers.models.map((model) => ask(`model-${model.name}`, "/v1/predict",
-    {pages: [{query: state.query, ads: state.pages.a}], top: 0, model: model.name, text: newTexts(state.pages.a)})));
+    {pages: ads.map((each) => ({query: state.query, ads: each})), top: 0, model: model.name, text: newTexts([...new Set(ads.flat())])})));
   if (found.some((each) => each == null)) return;
-  box.querySelector("thead").replaceChildren(element("tr", {}, element("th", {scope: "col"}, "Model"),
-    ...state.pages.a.map((_, i) => element("th", {scope: "col", class: "number"}, String(i + 1))), element("th", {scope: "col", class: "number"}, "Clicks")));
-  box.querySelector("tbody").replaceChildren(...found.map((each, i) => element("tr", {},
-    element("th", {scope: "row"}, answers.models[i].name),
-    ...(each.problem ? [element("td", {colspan: state.pages.a.length + 1}, each.problem)]
-      : [...each.pages[0].click_prob.map((p) => element("td", {class: "number"}, percent(p))),
-        element("td", {class: "number"}, short(each.pages[0].expected_clicks))]))));
+  const chosen = found[answers.models.findIndex((each) => each.name === state.model)];
+  $("models-tables").replaceChildren(...pages.map((name, k) => showModels(name, k, found, chosen)));
+}
+
+function showModels(name, k, found, chosen) {
+  const title = `Page ${name.toUpperCase()}`, ads = state.pages[name];
+  const rows = found.map((each, i) => element("tr", {}, element("th", {scope: "row"}, answers.models[i].name),
+    ...(each.problem ? [element("td", {colspan: ads.length + 1}, each.problem)]
+      : [...each.pages[k].click_prob.map((p, j) => differenceCell(p, chosen?.pages?.[k].click_prob[j], percent)),
+        differenceCell(each.pages[k].expected_clicks, chosen?.pages?.[k].expected_clicks, short)])));
+  return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `Models on page ${name.toUpperCase()}`},
+    element("table", {}, element("caption", {}, title), element("thead", {}, element("tr", {}, element("th", {scope: "col"}, "Model"),
+      ...ads.map((_, i) => element("th", {scope: "col", class: "number"}, String(i + 1))), element("th", {scope: "col", class: "number"}, "Clicks"))),
+    element("tbody", {}, ...rows)));
+}
+
+function differenceCell(value, usual, write) {
+  const sign = !(usual > 0) ? 0 : value > DIFFERENT * usual ? 1 : value < usual / DIFFERENT ? -1 : 0;
+  if (!sign) return element("td", {class: "number"}, write(value));
+  const mark = element("span", {role: "img", "aria-label": sign > 0 ? "more" : "less"}, sign > 0 ? "▲" : "▼");
+  return element("td", {class: `number ${sign > 0 ? "better" : "worse"}`}, write(value), " ", mark);
 }
 
 function refreshTools() {
-  $("reserve-out").textContent = state.reserve.toFixed(2);
-  $("lambda-out").textContent = state.lambda.toFixed(1);
+  const largest = Math.max(...state.pages.a.map(bidOf)) || 1;
+  setSlider("reserve", largest, 2);
+  setSlider("lambda", 4 * largest, 1);
   runAuctions();
+}
+
+// A slider ends at `end`, or at its value where that is larger, and has at most 60 steps of 1, 2 or 5 times a power of ten.
+function setSlider(name, end, digits) {
+  const slider = $(name), value = state[name], most = Math.max(end, value), power = 10 ** Math.floor(Math.log10(most / 60));
+  const step = power * [1, 2, 5, 10].find((each) => each * power >= most / 60 * 0.999);
+  const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  slider.step = step.toFixed(decimals);
+  slider.max = (step * Math.ceil(most / step - 1e-9)).toFixed(decimals);
+  slider.value = value;
+  $(`${name}-out`).textContent = value.toFixed(Math.max(digits, decimals));
 }
 
 // ---- links and files
@@ -552,7 +798,7 @@ function restore(hash) {
     }
   }
   for (const [ad, bid] of Object.entries(saved.bids || {})) if (bid >= 0 && bid < 1e9) state.bids[ad] = bid;
-  for (const [field, most] of [["reserve", 2], ["lambda", 4]]) if (saved[field] >= 0 && saved[field] <= most) state[field] = saved[field];
+  for (const field of ["reserve", "lambda"]) if (saved[field] >= 0 && saved[field] < 1e9) state[field] = saved[field];
   if (["clicks", "satisfaction", "value"].includes(saved.objective)) state.objective = saved.objective;
   if (Number.isInteger(saved.slots) && saved.slots >= 1 && saved.slots <= 10) state.slots = saved.slots;
   return true;
@@ -565,10 +811,9 @@ function download(name, content, type) {
 }
 
 function exportJson() {
-  const {a, b, comparison, outcomes} = answers;
-  const model = answers.models.find((each) => each.name === state.model);
-  download("page.json", JSON.stringify({state, model: model && {name: model.name, version: model.version},
-    predictions: {a, b: state.compare ? b : null}, comparison, auctions: outcomes}, null, 2), "application/json");
+  const {a, b, model, comparison, outcomes} = answers;
+  download("page.json", JSON.stringify({state, model, predictions: {a, b: state.compare ? b : null},
+    comparison, auctions: outcomes}, null, 2), "application/json");
 }
 
 function quote(value) {
@@ -596,12 +841,25 @@ function exportPng() {
   const colour = (name) => colours.getPropertyValue(`--${name}`).trim();
   pen.scale(scale, scale);
   pen.fillStyle = colour("paper"); pen.fillRect(0, 0, names.length * width, height);
-  pen.fillStyle = colour("ink"); pen.font = "600 20px serif"; pen.fillText(state.query, 20, 36, names.length * width - 40);
+  pen.fillStyle = colour("ink"); pen.font = "600 20px serif"; paintText(pen, state.query, 20, 36, names.length * width - 40);
   names.forEach((name, k) => paintPage(pen, colour, name, k * width, width));
   pen.fillStyle = colour("muted"); pen.font = "13px sans-serif";
-  const model = answers.models.find((each) => each.name === state.model);
-  pen.fillText(`${model?.name} ${model?.version}`, 20, height - 16);
+  pen.fillText(answers.model ? `${answers.model.name} ${answers.model.version}` : "", 20, height - 16);
   canvas.toBlob((blob) => download("page.png", blob), "image/png");
+}
+
+// A text in one line, shortened to the width.
+function paintText(pen, text, x, y, width) {
+  if (pen.measureText(text).width > width) {
+    const letters = [...text];
+    let low = 0, end = letters.length;
+    while (end - low > 1) {
+      const middle = (low + end) >> 1;
+      if (pen.measureText(`${letters.slice(0, middle).join("")}…`).width > width) end = middle; else low = middle;
+    }
+    text = `${letters.slice(0, low).join("").trimEnd()}…`;
+  }
+  pen.fillText(text, x, y);
 }
 
 function paintPage(pen, colour, name, left, width) {
@@ -611,9 +869,9 @@ function paintPage(pen, colour, name, left, width) {
     const top = 74 + 74 * i, probability = answer?.click_prob[i] ?? 0;
     pen.fillStyle = colour(`h${heatOf(probability)}`); pen.fillRect(left + 20, top, width - 40, 64);
     pen.fillStyle = colour("ink"); pen.font = "600 15px sans-serif";
-    pen.fillText(`${i + 1}. ${state.texts[ad]?.title || ad}`, left + 32, top + 26, width - 160);
-    pen.fillText(percent(probability), left + width - 92, top + 26);
-    pen.font = "13px sans-serif"; pen.fillText(describe(ad), left + 32, top + 48, width - 64);
+    paintText(pen, `${i + 1}. ${state.texts[ad]?.title || ad}`, left + 32, top + 26, width - 160);
+    pen.textAlign = "right"; pen.fillText(percent(probability), left + width - 32, top + 26); pen.textAlign = "left";
+    pen.font = "13px sans-serif"; paintText(pen, describe(ad), left + 32, top + 48, width - 64);
   });
   const satisfied = answer?.satisfaction_prob == null ? "" : `, ${percent(answer.satisfaction_prob)} satisfied`;
   pen.font = "13px sans-serif";
@@ -646,9 +904,9 @@ function connect() {
     if (event.key === "ArrowDown") { event.preventDefault(); move(1); }
     else if (event.key === "ArrowUp") { event.preventDefault(); move(-1); }
     else if (event.key === "Escape") open(false);
-    else if (event.key === "Enter") { event.preventDefault(); const text = selected >= 0 ? matches[selected].query : $("query").value.trim(); if (text) choose(text); }
+    else if (event.key === "Enter") { event.preventDefault(); const text = selected >= 0 ? matches[selected].query : $("query").value.trim(); if (text) choose(text, {listed: selected >= 0}); }
   });
-  $("model").addEventListener("change", () => { state.model = $("model").value; choose(state.query, true); });
+  $("model").addEventListener("change", () => { state.model = $("model").value; choose(state.query, {keep: true}); });
   $("compare").addEventListener("change", () => {
     state.compare = $("compare").checked;
     if (state.compare && !state.pages.b.length) state.pages.b = [...state.pages.a];
@@ -656,8 +914,9 @@ function connect() {
     changed();
   });
   $("new-ad").addEventListener("submit", saveAd);
-  $("new-ad").addEventListener("input", typed);
-  $("cancel-edit").addEventListener("click", stopEditing);
+  $("new-ad").addEventListener("input", debounce(typed, 150));
+  $("cancel-edit").addEventListener("click", cancelEdit);
+  $("add-known").addEventListener("submit", addKnown);
   $("rank").addEventListener("click", rank);
   $("objective").addEventListener("change", () => { state.objective = $("objective").value; remember(); });
   $("slots").addEventListener("input", () => { const slots = Number($("slots").value); if (Number.isInteger(slots) && slots >= 1 && slots <= 10) { state.slots = slots; later(); } });
@@ -673,7 +932,10 @@ function connect() {
   });
   $("token-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    token = $("token").value.trim();
+    const text = $("token").value.trim();
+    if (!/^[\x21-\x7e]+$/.test(text)) { say("A token has letters, digits and signs of ASCII, and no spaces."); return; }
+    token = text;
+    say("");
     sessionStorage.setItem("reclick-token", token);
     $("token-form").hidden = true;
     start();
@@ -685,21 +947,19 @@ async function start() {
   const found = await ask("models", "/v1/models");
   if (!found) return;
   if (found.problem || !found.models.length) { say(found.problem || "No model is loaded yet."); setTimeout(start, 1000); return; }
-  answers.models = found.models;
   const restored = location.hash.length > 1 && restore(location.hash.slice(1));
+  clearForm(); // with a name that the link has not
   const usual = found.models.find((each) => each.default) || found.models[0];
   if (!found.models.some((each) => each.name === state.model)) state.model = usual.name;
-  $("model").replaceChildren(...found.models.map((each) => element("option", {value: each.name, selected: each.name === state.model}, `${each.name} (${each.type})`)));
+  listModels(found.models);
   $("compare").checked = state.compare;
   $("objective").value = state.objective;
   $("slots").value = state.slots;
-  $("reserve").value = state.reserve;
-  $("lambda").value = state.lambda;
-  if (restored) { await choose(state.query, true); return; }
+  if (restored) { await choose(state.query, {keep: true}); return; }
   say("Reading the queries of the model…");  // a large one takes a while after it was loaded
   const first = await ask("first", `/v1/queries?limit=1&model=${encodeURIComponent(state.model)}`);
   say(first?.problem || "");
-  if (first?.queries?.length) choose(first.queries[0].query);
+  if (first?.queries?.length) choose(first.queries[0].query, {listed: true});
 }
 
 connect();
