@@ -105,7 +105,7 @@ def find_participles(source: Path) -> list[str]:
 def find_participle_variables(source: Path) -> list[str]:
     """Variables and parameters that are named by a bare irregular participle."""
     return [
-        f"{path.relative_to(source)}:{node.lineno} {name}"
+        f"{path.relative_to(source)} {name}"
         for path in sorted(source.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         for name in variable_names(node)

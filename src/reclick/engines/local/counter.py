@@ -285,10 +285,11 @@ def _words_after_prefix(strings: pa.LargeStringArray) -> UInt64:
     padded = np.concatenate([data, np.zeros(WORD_BYTES, np.uint8)])
     # The word that begins at each byte, big-endian
     word_at = np.ndarray(len(data) + 1, ">u8", padded.data, strides=(1,))
-    words = word_at[start].astype(np.uint64)
+    words: UInt64 = word_at[start].astype(np.uint64)
     unused_bits = 8 * (WORD_BYTES - np.minimum(size, WORD_BYTES)).astype(np.uint64)
     is_empty = size == 0  # a shift by 64 bits is undefined
-    words = words >> unused_bits << unused_bits
+    words >>= unused_bits
+    words <<= unused_bits
     words[is_empty] = 0
     return words
 
