@@ -192,11 +192,20 @@ class TaskEngine(ABC):
             summaries = self.run_parts(
                 partial(_map_part, store), log, store, "parts done", with_rows=True
             )
-            with atomic_file(target, overwrite=True) as temporary:
-                names = [store.folder / f"out-{i}.parquet" for i in range(len(summaries))]
-                written = join_parquet(names, temporary)
-                self._accept(log, [PartReport(each, *NO_REPORT) for each in summaries])
-            return written
+            return self.join_parts(store, log, summaries, target)
+
+    def join_parts(
+        self, store: Store, log: Log, summaries: Sequence[object], target: Location
+    ) -> int:
+        """Lay the results of a log's parts end to end, and return the number of rows.
+
+        `summaries` is what was read of each part, and `result_of_part` its file.
+        """
+        with atomic_file(target, overwrite=True) as temporary:
+            files = [store.folder / result_of_part(i) for i in range(len(summaries))]
+            written = join_parquet(files, temporary)
+            self._accept(log, [PartReport(each, *NO_REPORT) for each in summaries])
+        return written
 
     # ---- blocks
 
@@ -276,6 +285,11 @@ class SerialEngine(TaskEngine):
 NO_REPORT: tuple[Any, ...] = (None, None, None)
 
 
+def result_of_part(part: int) -> str:
+    """The file of a store with the rows that a part of a log becomes, in Parquet."""
+    return f"out-{part}.parquet"
+
+
 def _new_names(what: str, n: int) -> list[str]:
     return [f"{what}-{uuid4().hex}" for _ in range(n)]
 
@@ -317,8 +331,7 @@ def _fold_part(store: Store, before: Sequence[int], part: LogPart, i: int) -> An
 
 def _map_part(store: Store, part: LogPart, i: int) -> Any:
     function = store.keep("function")
-    folder: Any = store.folder
-    with scratch_file(folder / f"out-{i}.parquet") as temporary:
+    with scratch_file(store.folder / result_of_part(i)) as temporary:
         write_batches(map(function, slice_batches(part.batches(with_rows=True))), temporary)
         if not temporary.exists():  # every row was bad
             temporary.touch()

@@ -281,12 +281,16 @@ class PartitionedModel(ClickModel):
                 parts.append(found.rows.take(rows))
         return self._restore(concatenate_rows(parts)) if parts else self._head
 
-    def group_buckets(self) -> Int64:
-        """A group for each bucket, so that the buckets of a group fit in memory together."""
+    def group_buckets(self, least: int = 1) -> Int64:
+        """A group for each bucket, so that the buckets of a group fit in memory together.
+
+        There are about `least` groups or more, if there are enough buckets.
+        """
         sizes = np.zeros(self.buckets)
         for each in self._written.values():
             sizes[each.bucket] = ROWS_FACTOR * each.bytes
-        limit = max(float(self.cache_bytes), sizes.sum() / MOST_GROUPS, 1.0)
+        limit = min(float(self.cache_bytes), sizes.sum() / least)
+        limit = max(limit, sizes.sum() / MOST_GROUPS, 1.0)
         group = ((np.cumsum(sizes) - sizes / 2) // limit).astype(np.int64)
         return np.unique(group, return_inverse=True)[1].astype(np.int64)
 
