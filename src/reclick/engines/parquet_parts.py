@@ -8,16 +8,21 @@ fields are.
 
 from __future__ import annotations
 
-import io
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.engines.local import describe_columns
 from reclick.errors import LogError
+from reclick.runtime.filesystem import AnyPath, RemotePath, arrow_input
+from reclick.runtime.object_store import explain_remote_errors
+from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import report_progress
 
 MAGIC = b"PAR1"
@@ -43,21 +48,24 @@ class Field(NamedTuple):
 Struct = dict[int, Field]  # by field number
 
 
-def join_parquet(parts: Sequence[Path], target: Path) -> int:
+def join_parquet(parts: Sequence[AnyPath], target: Path) -> int:
     """Write files of one schema as one, in their order, and return the number of rows.
 
-    An empty part has no rows. Parts are removed as they are copied.
+    An empty part has no rows. Parts are removed as they are copied. Those in an object store are
+    read by several requests at once.
     """
     schema, footer, groups, rows = None, None, [], 0
     with target.open("wb") as out:
         out.write(MAGIC)
         for done, part in enumerate(parts, 1):
             if part.stat().st_size:
-                own = pq.read_schema(part)
-                schema = schema or own
-                if not own.equals(schema):
-                    raise LogError(describe_columns(schema, own))
-                read = _append(part, out)
+                with _open(part) as file:
+                    with _explain_errors(part):
+                        own = pq.read_schema(file)
+                    schema = schema or own
+                    if not own.equals(schema):
+                        raise LogError(describe_columns(schema, own))
+                    read = _append(partial(_read_bytes, part, file), file.size(), out)
                 footer = footer or read
                 groups += read[ROW_GROUPS].value[1]
                 rows += read[NUM_ROWS].value
@@ -76,19 +84,31 @@ def join_parquet(parts: Sequence[Path], target: Path) -> int:
     return rows
 
 
-def _append(part: Path, out: BinaryIO) -> Struct:
+def _open(part: AnyPath) -> Any:
+    source = arrow_input(part)
+    return pa.OSFile(source) if isinstance(source, str) else source
+
+
+def _explain_errors(part: AnyPath) -> AbstractContextManager[None]:
+    return explain_remote_errors(part) if isinstance(part, RemotePath) else nullcontext()
+
+
+def _read_bytes(part: AnyPath, file: Any, start: int, end: int) -> bytes:
+    with _explain_errors(part):
+        content: bytes = file.read_at(end - start, start)
+        return content
+
+
+def _append(read: Callable[[int, int], bytes], size: int, out: BinaryIO) -> Struct:
     """Copy the row groups of a file to the end of another; its footer, with their new places."""
-    with part.open("rb") as file:
-        end = file.seek(-FOOTER_END.size, io.SEEK_END)
-        size, _ = FOOTER_END.unpack(file.read())
-        file.seek(end - size)
-        footer = decode_struct(file.read(size))
-        shift = out.tell() - len(MAGIC)
-        left = end - size - file.seek(len(MAGIC))
-        while left:
-            piece = file.read(min(left, COPY_BYTES))
-            out.write(piece)
-            left -= len(piece)
+    end = size - FOOTER_END.size
+    footer_size, _ = FOOTER_END.unpack(read(end, size))
+    end -= footer_size
+    footer = decode_struct(read(end, end + footer_size))
+    shift = out.tell() - len(MAGIC)
+    starts = range(len(MAGIC), end, COPY_BYTES)
+    for piece in parallel_map(lambda start: read(start, min(start + COPY_BYTES, end)), starts):
+        out.write(piece)
     for group in footer[ROW_GROUPS].value[1]:
         _shift(group, (GROUP_OFFSET,), shift)
         for chunk in group[COLUMNS].value[1]:

@@ -19,7 +19,6 @@ from functools import cache, partial, reduce
 from importlib.metadata import version
 from itertools import chain, pairwise
 from operator import add
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -186,8 +185,6 @@ class TaskEngine(ABC):
         Every task writes a part; their row groups are copied in the order of the log.
         """
         with self.scratch() as store:
-            if not isinstance(store.folder, Path):
-                raise SettingError("folder", str(self.folder), "a folder that is mounted here")
             store.put("function", [function])
             summaries = self.run_parts(
                 partial(_map_part, store), log, store, "parts done", with_rows=True
