@@ -249,10 +249,31 @@ def test_errors_of_py4j_on_an_interruption_are_not_printed(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pyspark.sql.SparkSession.builder", SparkBuilder())
+        patch.setenv("PYSPARK_GATEWAY_PORT", "1")  # as spark-submit sets it
+        patch.delenv("PYSPARK_PYTHON", raising=False)
         assert open_session(None) == "a session"
+        assert os.environ["PYSPARK_PYTHON"] == sys.executable  # that executors run too
     logging.error("KeyboardInterrupt while sending command.")
     logging.error("Something else.")
     assert [record.getMessage() for record in caplog.records] == ["Something else."]
+
+
+def test_no_session_is_started_where_no_cluster_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise RuntimeError("there is none")
+
+    monkeypatch.setattr("pyspark.sql.SparkSession.active", refuse)
+    with pytest.raises(EngineError, match=r"no Spark session.*no cluster is named.*spark-submit"):
+        open_session(None)
+    with pytest.raises(SystemExit) as end:
+        app(["count", "logs", "--engine", "spark", "--to", "counts"])
+    assert end.value.code == 2
+    assert "Give its address as --master" in capsys.readouterr().err
+    monkeypatch.setattr("pyspark.sql.SparkSession.active", object)  # as in a notebook
+    monkeypatch.setattr("pyspark.sql.SparkSession.builder", SparkBuilder())
+    assert open_session(None) == "a session"
 
 
 class SparkBuilder:
