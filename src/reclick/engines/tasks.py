@@ -132,10 +132,11 @@ class TaskEngine(ABC):
         parts: list[Any] | None = None if split is None else split(self.n_tasks)
         if parts is None and with_rows:
             raise LogError(
-                f"{log.name} can only be read by this process. Give the files of the log, or "
-                "leave out ",
+                f"{log.name} is a stream or the table of a lake, which only this process can read. "
+                "Leave out ",
                 Argument("engine"),
-                ".",
+                ", or write the log to Parquet files and give those. With rc.SparkEngine give the "
+                "table as a DataFrame, such as spark.read.format('delta').load(…).",
             )
         if parts is None:
             parts = list(deal_sessions(log.batches(), store))
