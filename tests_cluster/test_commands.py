@@ -64,7 +64,9 @@ def test_commands_run_on_the_cluster(where: list[object], log: Path, tmp_path: P
     assert list(shared.iterdir()) == []
 
 
-def test_a_log_a_model_and_the_shared_folder_in_a_bucket(cluster: Cluster, log: Path) -> None:
+def test_a_log_a_model_and_the_shared_folder_in_a_bucket(
+    cluster: Cluster, log: Path, tmp_path: Path
+) -> None:
     with run_s3_server() as server:
         server.client.create_dir("bucket")
         with server.client.open_output_stream("bucket/week/log.parquet") as file:
@@ -90,6 +92,26 @@ def test_a_log_a_model_and_the_shared_folder_in_a_bucket(cluster: Cluster, log: 
             for name, value in server.environment.items():
                 patch.setenv(name, value)
             assert rc.load("s3://bucket/model").training_counts == fitted.training_counts
+        scores = tmp_path / "scores"
+        for words in (
+            [
+                "predict",
+                "s3://bucket/model",
+                "s3://bucket/week/",
+                "--to",
+                "s3://bucket/two.parquet",
+            ],
+            [
+                *("evaluate", "--models", "s3://bucket/model", "--test", "s3://bucket/week/"),
+                *("--in-sample", "--resamples", 20, "--to", scores),
+            ],
+        ):
+            done = run_command(*words, *where, *shared, **environment)
+            assert done.returncode == 0, done.stderr
+        rc.predict(fitted, log, tmp_path / "one.parquet")
+        with server.client.open_input_file("bucket/two.parquet") as predictions:
+            assert pq.read_table(predictions).equals(pq.read_table(tmp_path / "one.parquet"))
+        assert (scores / "report.html").exists()
 
 
 def test_executors_with_another_python_are_named(

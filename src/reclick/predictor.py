@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,10 @@ from reclick.data.ragged import starts_from_sizes
 from reclick.data.schema import PAGE_COLUMNS, check_types, find_columns
 from reclick.engines import Engine, as_engine
 from reclick.engines.base import Log
-from reclick.engines.local import write_batches
+from reclick.engines.local import describe_columns, write_batches
+from reclick.engines.parts import LogPart
+from reclick.engines.store import Store
+from reclick.engines.tasks import TaskEngine, result_of_part
 from reclick.errors import (
     Argument,
     BadRowsError,
@@ -34,13 +36,14 @@ from reclick.errors import (
 from reclick.logs import SessionLog, read_ads, read_sessions
 from reclick.logs.files.csv_writer import write_csv
 from reclick.logs.files.source import RawBatch
+from reclick.logs.session_log import ReadSummary
 from reclick.logs.validation.validate import validate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
 from reclick.models.partitioned import PartitionedModel
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.filesystem import Location, arrow_input, as_path
-from reclick.runtime.outputs import atomic_file, check_targets, scratch_folder
+from reclick.runtime.filesystem import AnyPath, Location, arrow_input, as_path
+from reclick.runtime.outputs import atomic_file, check_targets, scratch_file, scratch_folder
 from reclick.runtime.parallel import thread_limit
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.word_rates import TextIndex
@@ -453,35 +456,107 @@ def _map_log(
     group = model.group_buckets() if isinstance(model, PartitionedModel) else None
     if group is None or group.max(initial=0) == 0:
         return engine.map(function, log, target)
-    with scratch_folder() as folder, atomic_file(target) as temporary:
+    if isinstance(engine, TaskEngine):
+        return _join_in_tasks(engine, function, log, target, cast(PartitionedModel, model))
+    with scratch_folder() as folder, atomic_file(target, overwrite=True) as temporary:
         answers = []
-        for number, pages in enumerate(_split_pages(log, group, folder)):
-            if pages is not None:
-                answers.append(folder / f"answers{number}.parquet")
-                engine.map(function, _GroupLog(log.name, pages), answers[-1])
-                pages.unlink()
+        for number in _split_pages(log, group, folder, "pages"):
+            pages = folder / _group_file("pages", number)
+            answers.append(folder / _group_file("answers", number))
+            engine.map(function, _GroupLog(log.name, pages), answers[-1])
+            pages.unlink()
+        log.require_rows()
         return write_batches(_merge_rows(answers), temporary)
 
 
-def _split_pages(log: Log, group: Int64, folder: Path) -> list[Path | None]:
-    """Write the pages of each group of buckets to a file, with their row numbers."""
-    paths = [folder / f"pages{number}.parquet" for number in range(int(group.max()) + 1)]
+def _join_in_tasks(
+    engine: TaskEngine,
+    function: Callable[[SessionBatch], pa.RecordBatch],
+    log: Log,
+    target: Location,
+    model: PartitionedModel,
+) -> int:
+    """Predict in tasks: split the parts of a log, predict groups of buckets, merge the parts."""
+    group = model.group_buckets(engine.n_tasks)
+    with engine.scratch() as store:
+        store.put("function", [function])
+        split = engine.run_parts(
+            partial(_split_part, store, group), log, store, "parts read", with_rows=True
+        )
+        groups = [part.groups for part in split]
+        answer = partial(_answer_group, store, log.name, groups)
+        engine.run(answer, int(group.max()) + 1, "groups of buckets done")
+        store.discard(
+            _group_file(f"pages-{i}", number)
+            for i, part_groups in enumerate(groups)
+            for number in part_groups
+        )
+        engine.run(partial(_merge_part, store, groups), len(split), "parts done")
+        return engine.join_parts(store, log, [part.summary for part in split], target)
+
+
+class _SplitPart(NamedTuple):
+    """What the driver learns of a part of a log whose pages were split."""
+
+    groups: list[int]  # groups of buckets that have pages
+    summary: ReadSummary | None
+
+
+def _split_part(store: Store, group: Int64, part: LogPart, i: int) -> _SplitPart:
+    """In a task: write the pages of a part to a file for each group of buckets."""
+    groups = _split_pages(part, group, store.folder, f"pages-{i}")
+    return _SplitPart(groups, part.summary)
+
+
+def _answer_group(store: Store, name: str, groups: list[list[int]], number: int) -> None:
+    """In a task: write the predictions for the pages of a group, to a file for each part."""
+    function = store.keep("function")
+    for i, part_groups in enumerate(groups):
+        if number in part_groups:
+            pages = _GroupLog(name, store.folder / _group_file(f"pages-{i}", number))
+            target = store.folder / _group_file(f"answers-{i}", number)
+            with scratch_file(target) as temporary:
+                write_batches(map(function, pages.batches()), temporary)
+
+
+def _merge_part(store: Store, groups: list[list[int]], i: int) -> None:
+    """In a task: write the predictions for the pages of a part, in the order of its rows."""
+    answers = [store.folder / _group_file(f"answers-{i}", number) for number in groups[i]]
+    with scratch_file(store.folder / result_of_part(i)) as temporary:
+        write_batches(_merge_rows(answers), temporary)
+        if not temporary.exists():  # every row was bad
+            temporary.touch()
+
+
+def _group_file(what: str, number: int) -> str:
+    return f"{what}-{number}.parquet"
+
+
+def _split_pages(log: LogPart | Log, group: Int64, folder: AnyPath, name: str) -> list[int]:
+    """Write the pages of each group of buckets to a file, with their row numbers.
+
+    Return the groups that have pages.
+    """
     writers: dict[int, pq.ParquetWriter] = {}
     first_row = 0
-    try:
+    with ExitStack() as stack:
         for batch in log.batches(with_rows=True):
             table = _to_table(batch, first_row)
             first_row += len(batch)
             page_group = group[query_buckets(batch.queries, len(group))[batch.query]]
             for number in np.unique(page_group).tolist():
                 if number not in writers:
-                    writers[number] = pq.ParquetWriter(paths[number], table.schema)
+                    path = stack.enter_context(scratch_file(folder / _group_file(name, number)))
+                    writers[number] = stack.enter_context(pq.ParquetWriter(path, table.schema))
+                _check_columns(writers[number].schema, table.schema)
                 writers[number].write_table(table.filter(pa.array(page_group == number)))
-    finally:
-        for writer in writers.values():
-            writer.close()
-    log.require_rows()
-    return [path if number in writers else None for number, path in enumerate(paths)]
+    return sorted(writers)
+
+
+def _check_columns(first: pa.Schema, other: pa.Schema) -> None:
+    if not other.equals(first):
+        old, new = (pa.schema(list(each.field("rows").type)) for each in (first, other))
+        raise LogError(describe_columns(old, new))
 
 
 def _to_table(batch: SessionBatch, first_row: int) -> pa.Table:
@@ -503,10 +578,10 @@ class _GroupLog(NamedTuple):
     """The pages of one group of buckets: a log that was validated before."""
 
     name: str
-    path: Path
+    path: AnyPath
 
     def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
-        with pq.ParquetFile(self.path, pre_buffer=False) as file:
+        with pq.ParquetFile(arrow_input(self.path), pre_buffer=False) as file:
             for batch in file.iter_batches(JOIN_ROWS, use_threads=thread_limit() > 1):
                 columns = {name: batch.column(name) for name in ("query", "ads", "clicks")}
                 rows = pa.RecordBatch.from_struct_array(batch.column("rows"))
@@ -517,24 +592,28 @@ class _GroupLog(NamedTuple):
         """Do nothing: every group with a file has rows."""
 
 
-def _merge_rows(paths: list[Path]) -> Iterator[pa.RecordBatch]:
+def _merge_rows(paths: Sequence[AnyPath]) -> Iterator[pa.RecordBatch]:
     """Merge files that are sorted by row number."""
     with ExitStack() as stack:
-        files = [stack.enter_context(pq.ParquetFile(path, pre_buffer=False)) for path in paths]
+        sources = map(arrow_input, paths)
+        files = [stack.enter_context(pq.ParquetFile(each, pre_buffer=False)) for each in sources]
         parts = [file.iter_batches(JOIN_ROWS) for file in files]
         buffers: list[pa.Table | None] = [None] * len(parts)
-        first = 0
-        while True:
+        first, n_merged = 0, 0
+        while first == 0 or any(buffer is not None for buffer in buffers):
             end, ready = first + JOIN_ROWS, []
             for i, part in enumerate(parts):
                 tables, buffers[i] = _take_until(buffers[i], part, end)
                 ready += tables
-            if not ready:
-                return
-            table = pa.concat_tables(ready)
-            table = table.take(pa.array(np.argsort(table[ROW].to_numpy()))).drop_columns([ROW])
-            yield table.combine_chunks().to_batches()[0]
+            if ready:  # there are none where all of these pages were left out as noise
+                table = pa.concat_tables(ready)
+                table = table.take(pa.array(np.argsort(table[ROW].to_numpy())))
+                n_merged += table.num_rows
+                yield table.drop_columns([ROW]).combine_chunks().to_batches()[0]
             first = end
+        if files and not n_merged:
+            schema = files[0].schema_arrow
+            yield pa.RecordBatch.from_pylist([], schema.remove(schema.get_field_index(ROW)))
 
 
 def _take_until(

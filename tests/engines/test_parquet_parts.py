@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -13,6 +15,8 @@ import pytest
 
 from reclick.engines.parquet_parts import decode_struct, encode_struct, join_parquet
 from reclick.errors import LogError
+from reclick.runtime.filesystem import as_path
+from reclick.runtime.outputs import scratch_file
 from reclick.runtime.progress import progress_to
 
 
@@ -32,15 +36,22 @@ def make_table(rng: np.random.Generator, rows: int) -> pa.Table:
     return pa.table({**columns, **numbers})
 
 
-def test_row_groups_are_copied_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+def test_row_groups_are_copied_in_order(
+    is_remote: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reclick.engines.parquet_parts.COPY_BYTES", 5_000)
     rng = np.random.default_rng(0)
     tables = [make_table(rng, rows) for rows in (300, 0, 1, 2_000, 7)]
-    parts = [tmp_path / f"{i}.parquet" for i in range(len(tables) + 1)]
-    for i, (part, table) in enumerate(zip(parts, tables, strict=False)):
-        pq.write_table(
-            table, part, compression="zstd", row_group_size=150, write_page_index=bool(i % 2)
-        )
-    parts[-1].touch()  # a part of which every row was bad
+    folder = as_path(f"memory://{uuid.uuid4().hex}/parts") if is_remote else tmp_path
+    parts = [folder / f"{i}.parquet" for i in range(len(tables) + 1)]
+    for i, part in enumerate(parts):
+        with scratch_file(part) as path:
+            if part == parts[-1]:
+                path.touch()  # a part of which every row was bad
+                continue
+            options: dict[str, Any] = {"write_page_index": bool(i % 2), "row_group_size": 150}
+            pq.write_table(tables[i], path, compression="zstd", **options)
     target, reports = tmp_path / "all.parquet", []
     with progress_to(lambda *report: reports.append(report)):
         assert join_parquet(parts, target) == 2_308

@@ -169,9 +169,17 @@ def check_fits(session: Any, engine: rc.SparkEngine, folder: Path) -> None:
     assert expected.equals(pq.read_table(folder / "two.parquet"))
     frame = session.read.parquet(str(path))
     rc.predict(one, frame, folder / "three.parquet", engine=engine)
-    three = pq.read_table(folder / "three.parquet")
+    lazy = rc.load(folder / "buckets", cache_bytes=1000)  # one bucket at a time
+    rc.predict(lazy, path, folder / "four.parquet", engine=engine)
+    rc.predict(lazy, frame, folder / "five.parquet", engine=engine)
     added = [name for name in expected.column_names if name not in week.column_names]
-    assert three.select(added).to_pylist() == expected.select(added).to_pylist()
+    three, four, five = (
+        pq.read_table(folder / f"{name}.parquet", columns=added).to_pylist()
+        for name in ("three", "four", "five")
+    )
+    assert three == expected.select(added).to_pylist()
+    rc.predict(lazy, path, folder / "six.parquet")
+    assert four == five == pq.read_table(folder / "six.parquet", columns=added).to_pylist()
 
 
 def check_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,10 +194,10 @@ def check_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     reclick("fit", log, "--model", "multiclick", "--to", model)
     assert_same_model(rc.load(model), rc.MultiClick().fit(log))
-    reclick("predict", model, log, "--to", folder / "four.parquet")
-    rc.predict(rc.load(model), log, folder / "five.parquet")
-    four, five = (pq.read_table(folder / f"{name}.parquet") for name in ("four", "five"))
-    assert four.equals(five)
+    reclick("predict", model, log, "--to", folder / "seven.parquet")
+    rc.predict(rc.load(model), log, folder / "eight.parquet")
+    seven, eight = (pq.read_table(folder / f"{name}.parquet") for name in ("seven", "eight"))
+    assert seven.equals(eight)
     test = ["--test", log, "--in-sample", "--resamples", 20]
     reclick("evaluate", "--models", model, *test, "--to", folder / "results")
     assert (folder / "results" / "report.html").exists()
@@ -241,10 +249,31 @@ def test_errors_of_py4j_on_an_interruption_are_not_printed(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pyspark.sql.SparkSession.builder", SparkBuilder())
+        patch.setenv("PYSPARK_GATEWAY_PORT", "1")  # as spark-submit sets it
+        patch.delenv("PYSPARK_PYTHON", raising=False)
         assert open_session(None) == "a session"
+        assert os.environ["PYSPARK_PYTHON"] == sys.executable  # that executors run too
     logging.error("KeyboardInterrupt while sending command.")
     logging.error("Something else.")
     assert [record.getMessage() for record in caplog.records] == ["Something else."]
+
+
+def test_no_session_is_started_where_no_cluster_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise RuntimeError("there is none")
+
+    monkeypatch.setattr("pyspark.sql.SparkSession.active", refuse)
+    with pytest.raises(EngineError, match=r"no Spark session.*no cluster is named.*spark-submit"):
+        open_session(None)
+    with pytest.raises(SystemExit) as end:
+        app(["count", "logs", "--engine", "spark", "--to", "counts"])
+    assert end.value.code == 2
+    assert "Give its address as --master" in capsys.readouterr().err
+    monkeypatch.setattr("pyspark.sql.SparkSession.active", object)  # as in a notebook
+    monkeypatch.setattr("pyspark.sql.SparkSession.builder", SparkBuilder())
+    assert open_session(None) == "a session"
 
 
 class SparkBuilder:

@@ -145,6 +145,16 @@ def test_a_log_that_only_the_driver_reads_is_dealt_out() -> None:
         assert count(relation, engine=InlineEngine()) == count(table)
 
 
+def test_the_table_of_a_lake_is_not_predicted_in_tasks(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    table = as_table(random_sessions(np.random.default_rng(1), 50))
+    deltalake.write_deltalake(str(tmp_path / "lake"), table)
+    model = rc.DCTR().fit(tmp_path / "lake", engine=InlineEngine())
+    reason = r"lake is .* the table of a lake.*Leave out engine.*read\.format\('delta'\)"
+    with pytest.raises(LogError, match=reason):
+        rc.predict(model, tmp_path / "lake", tmp_path / "to.parquet", engine=InlineEngine())
+
+
 # ---- bad rows
 
 

@@ -20,7 +20,7 @@ import pytest
 
 import reclick as rc
 from reclick.data.hashing import query_buckets
-from reclick.errors import CannotAnswerError, SettingError, StoreError, UsageError
+from reclick.errors import CannotAnswerError, LogError, SettingError, StoreError, UsageError
 from reclick.metrics.chunk_sums import score
 from reclick.models import MODELS, ClickModel
 from reclick.models.buckets import BucketWriter, WrittenBucket
@@ -28,6 +28,7 @@ from reclick.models.partitioned import PartitionedModel
 from reclick.runtime import artifact
 from reclick.service.answers import known_ads
 from reclick.service.hosting import ModelHost
+from tests.support.inline_engine import InlineEngine
 
 WORDS = ("hot", "cold", "cheap", "pizza", "tea", "shop")
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -76,6 +77,7 @@ def make_ads(first: int, last: int) -> pa.Table:
 TEST = make_log(80, queries=30, seed=2)  # 20 queries are known
 TEST["ads"] = [[*page[:2], f"ad{i % 90}", page[3]] for i, page in enumerate(TEST["ads"])]
 NEW_TEXT = make_ads(50, 90)
+BAD_PAGES = [{"query": "query 1 ü", "ads": [], "clicks": []}] * 20
 
 
 @cache
@@ -196,10 +198,57 @@ def test_predictions_are_joined_by_bucket_and_come_in_order(name: str, tmp_path:
 def test_many_pages_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reclick.predictor.JOIN_ROWS", 7)
     model = open_with_little_memory(tmp_path / "model", "dctr")
-    rc.predict(model, TEST, tmp_path / "joined.parquet", top=0)
+    (tmp_path / "joined.parquet").write_text("of somebody else")
+    rc.predict(model, TEST, tmp_path / "joined.parquet", top=0, overwrite=True)
     rc.predict(fitted("dctr"), TEST, tmp_path / "whole.parquet", top=0)
     joined, whole = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("joined", "whole"))
     assert joined.equals(whole)
+
+
+@pytest.mark.parametrize("name", ["predictions.parquet", "predictions.csv"])
+def test_predictions_are_joined_by_bucket_in_the_tasks_of_an_engine(
+    name: str, tmp_path: Path
+) -> None:
+    pages = pa.table({**TEST, "row": list(range(len(TEST["query"])))})
+    pq.write_table(pages, tmp_path / "pages.parquet", row_group_size=25)
+    model, engine = open_with_little_memory(tmp_path / "model"), InlineEngine(4, folder=tmp_path)
+    summary = rc.predict(model, tmp_path / "pages.parquet", tmp_path / name, engine=engine)
+    assert "groups of buckets done" in engine.stages
+    expected = rc.predict(fitted("ubm"), pages, tmp_path / f"whole-{name}")
+    assert summary == expected
+    read = pq.read_table if name.endswith(".parquet") else Path.read_text
+    assert read(tmp_path / name) == read(tmp_path / f"whole-{name}")
+    engine.close()
+    assert not list(tmp_path.glob("reclick-*"))  # nothing is left in the folder
+
+
+def test_a_part_whose_pages_are_all_bad_or_left_out_has_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reclick.predictor.JOIN_ROWS", 7)
+    pages = pa.Table.from_pylist([*BAD_PAGES, *pa.table(TEST).to_pylist()])
+    pq.write_table(pages, tmp_path / "pages.parquet", row_group_size=len(BAD_PAGES))
+    log = partial(rc.read_sessions, tmp_path / "pages.parquet", on_error="drop")
+    model, whole = open_with_little_memory(tmp_path / "model", "ubm, noise"), fitted("ubm, noise")
+    rc.predict(whole, log(), tmp_path / "all.parquet")
+    likely = np.sort(pq.read_table(tmp_path / "all.parquet")["noise_prob"].to_numpy())
+    for limit in (0.0, likely[5], likely[-9]):
+        tables = []
+        for number, (each, engine) in enumerate(
+            [(whole, None), (model, None), (model, InlineEngine(4))]
+        ):
+            target = tmp_path / f"{number}.parquet"
+            rc.predict(each, log(), target, max_noise=float(limit), engine=engine)
+            tables.append(pq.read_table(target))
+        assert len(tables[0]) == (likely <= limit).sum()
+        assert tables[0].equals(tables[1])
+        assert tables[0].equals(tables[2])
+    pq.write_table(pages.slice(0, len(BAD_PAGES)), tmp_path / "bad.parquet")
+    bad = rc.read_sessions(tmp_path / "bad.parquet", on_error="drop")
+    for engine in (None, InlineEngine(4)):
+        with pytest.raises(LogError, match="no row is left"):
+            rc.predict(model, bad, tmp_path / "none.parquet", engine=engine)
+        assert not (tmp_path / "none.parquet").exists()
 
 
 def test_an_export_has_the_pairs_of_the_whole_model_bucket_by_bucket(tmp_path: Path) -> None:

@@ -66,6 +66,16 @@ def test_what_names_no_file_system_is_a_local_path(text: str) -> None:
     assert isinstance(as_path(text), Path)
 
 
+def test_hadoop_without_its_client_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("JAVA_HOME", "HADOOP_HOME", "CLASSPATH", "ARROW_LIBHDFS_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for _ in range(2):  # Arrow gives another error when it is asked again
+        with pytest.raises(StoreError, match=r"hdfs://name cannot be opened .* set JAVA_HOME"):
+            as_path("hdfs://name/logs").is_dir()
+
+
 def test_an_unknown_file_system_is_refused_with_what_to_do() -> None:
     with pytest.raises(StoreError, match=r"nosuch://bucket cannot be opened .* install fsspec"):
         as_path("nosuch://bucket/log.csv").exists()

@@ -27,6 +27,7 @@ from reclick.errors import LogError, StoreError, UsageError
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import as_path, match_glob
 from reclick.runtime.outputs import atomic_file
+from tests.support.inline_engine import InlineEngine
 from tests.support.plain_metrics import as_table, random_log
 from tests.support.s3_server import S3Server, run_s3_server
 
@@ -163,6 +164,21 @@ def test_a_delta_table_in_a_bucket_is_read(bucket: str) -> None:
     deltalake.DeltaTable(f"{bucket}/t", storage_options=options).delete("query = 'r'")
     kept = LOG.filter(pa.compute.not_equal(LOG["query"], "r"))
     assert rc.count(f"{bucket}/t") == rc.count(kept)
+
+
+def test_tasks_exchange_their_files_through_a_bucket(bucket: str, tmp_path: Path) -> None:
+    log = put_log(f"{bucket}/log.parquet", row_group_size=100)
+    engine = InlineEngine(tasks=2, buckets=3, folder=f"{bucket}/shared")
+    model = rc.MultiClick().fit(log, engine=engine)
+    model.save(f"{bucket}/model", buckets=3)
+    lazy = rc.load(f"{bucket}/model", cache_bytes=1000)  # one bucket at a time
+    rc.predict(model, LOG, tmp_path / "one.parquet", top=1)
+    expected = pq.read_table(tmp_path / "one.parquet")
+    for each in (model, lazy):
+        rc.predict(each, log, f"{bucket}/two.parquet", top=1, engine=engine)
+        assert pq.read_table(as_path(f"{bucket}/two.parquet").open()).equals(expected)
+    engine.close()
+    assert list(as_path(f"{bucket}/shared").rglob("*")) == []
 
 
 # ---- writing

@@ -15,6 +15,7 @@ class InlineEngine(TaskEngine):
     def __init__(self, tasks: int = 3, buckets: int = 5, folder: Location | None = None) -> None:
         self.n_tasks, self.buckets, self.folder = tasks, buckets, folder
         self.sent: list[int] = []  # bytes of each task
+        self.stages: list[str] = []
 
     def __repr__(self) -> str:
         return f"InlineEngine(tasks={self.n_tasks}, buckets={self.buckets})"
@@ -22,6 +23,7 @@ class InlineEngine(TaskEngine):
     def run(self, task: Any, n: int, what: str) -> list[Any]:
         stream = pickle.dumps(task)
         self.sent.append(len(stream))
+        self.stages.append(what)
         results = {}
         for i in [0, *reversed(range(n))]:  # as after a lost task
             moved = pickle.loads(stream)  # noqa: S301

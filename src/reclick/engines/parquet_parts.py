@@ -8,16 +8,21 @@ whatever the fields are.
 
 from __future__ import annotations
 
-import io
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.engines.local import describe_columns
 from reclick.errors import LogError
+from reclick.runtime.filesystem import AnyPath, RemotePath, arrow_input
+from reclick.runtime.object_store import explain_remote_errors
+from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import report_progress
 
 MAGIC = b"PAR1"
@@ -43,21 +48,24 @@ class Field(NamedTuple):
 Struct = dict[int, Field]  # by field number
 
 
-def join_parquet(parts: Sequence[Path], target: Path) -> int:
+def join_parquet(parts: Sequence[AnyPath], target: Path) -> int:
     """Write files of one schema as one, in their order, and return the number of rows.
 
-    A part of 0 bytes has no rows. Each part is removed once it is copied.
+    A part of 0 bytes has no rows. Each part is removed once it is copied. Parts in an object store
+    are read by several requests at once.
     """
     schema, footer, groups, rows = None, None, [], 0
     with target.open("wb") as out:
         out.write(MAGIC)
         for n_copied, part in enumerate(parts, 1):
             if part.stat().st_size:
-                part_schema = pq.read_schema(part)
-                schema = schema or part_schema
-                if not part_schema.equals(schema):
-                    raise LogError(describe_columns(schema, part_schema))
-                part_footer = _append(part, out)
+                with _open(part) as file:
+                    with _explain_errors(part):
+                        part_schema = pq.read_schema(file)
+                    schema = schema or part_schema
+                    if not part_schema.equals(schema):
+                        raise LogError(describe_columns(schema, part_schema))
+                    part_footer = _append(partial(_read_bytes, part, file), file.size(), out)
                 footer = footer or part_footer
                 groups += part_footer[ROW_GROUPS].value[1]
                 rows += part_footer[NUM_ROWS].value
@@ -76,19 +84,31 @@ def join_parquet(parts: Sequence[Path], target: Path) -> int:
     return rows
 
 
-def _append(part: Path, out: BinaryIO) -> Struct:
+def _open(part: AnyPath) -> Any:
+    source = arrow_input(part)
+    return pa.OSFile(source) if isinstance(source, str) else source
+
+
+def _explain_errors(part: AnyPath) -> AbstractContextManager[None]:
+    return explain_remote_errors(part) if isinstance(part, RemotePath) else nullcontext()
+
+
+def _read_bytes(part: AnyPath, file: Any, start: int, end: int) -> bytes:
+    with _explain_errors(part):
+        content: bytes = file.read_at(end - start, start)
+        return content
+
+
+def _append(read: Callable[[int, int], bytes], size: int, out: BinaryIO) -> Struct:
     """Append the row groups of a file to another, and return its footer with their new offsets."""
-    with part.open("rb") as file:
-        end = file.seek(-FOOTER_END.size, io.SEEK_END)
-        size, _ = FOOTER_END.unpack(file.read())
-        file.seek(end - size)
-        footer = decode_struct(file.read(size))
-        shift = out.tell() - len(MAGIC)
-        n_remaining = end - size - file.seek(len(MAGIC))
-        while n_remaining:
-            piece = file.read(min(n_remaining, COPY_BYTES))
-            out.write(piece)
-            n_remaining -= len(piece)
+    end = size - FOOTER_END.size
+    footer_size, _ = FOOTER_END.unpack(read(end, size))
+    end -= footer_size
+    footer = decode_struct(read(end, end + footer_size))
+    shift = out.tell() - len(MAGIC)
+    starts = range(len(MAGIC), end, COPY_BYTES)
+    for piece in parallel_map(lambda start: read(start, min(start + COPY_BYTES, end)), starts):
+        out.write(piece)
     for group in footer[ROW_GROUPS].value[1]:
         _shift(group, (GROUP_OFFSET,), shift)
         for chunk in group[COLUMNS].value[1]:

@@ -54,6 +54,7 @@ LOCAL_SETTINGS = {
     "spark.driver.host": LOOPBACK,
 }
 DEFAULT_PORTS = {"spark": 7077, "sc": 15002}  # of masters, by scheme
+SESSION_VARIABLES = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")  # of spark-submit, of Connect
 CONNECT_SECONDS = 10  # within which a master must answer
 MOST_OBJECTS = 20_000  # that garbage collection may have to scan
 MOST_LINES = 3  # of Spark's message that an error quotes
@@ -194,11 +195,14 @@ class SparkEngine(TaskEngine):
 def open_session(master: str | None) -> Any:
     """Open a Spark session of this master, or get the session of spark-submit or a notebook.
 
-    For a master on this machine, the driver listens to this machine only. Executors run the Python
+    Without any of these it is refused, because Spark would start on this machine alone. For a
+    master on this machine, the driver listens to this machine only. Executors run the Python
     interpreter of this process, by its path, unless PYSPARK_PYTHON names another.
     """
     builder: Any = import_extra("pyspark.sql", "reclick[spark]").SparkSession.builder
     if master is None:
+        _require_session()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.appName("reclick")
     else:
         hosts = _require_master(master)
@@ -226,6 +230,22 @@ def open_session(master: str | None) -> Any:
                 Argument("master", ...),
                 ").",
             ) from error
+
+
+def _require_session() -> None:
+    """Refuse to go on without a session of spark-submit, of a notebook or of SPARK_REMOTE."""
+    if any(os.environ.get(name) for name in SESSION_VARIABLES):
+        return
+    session: Any = import_extra("pyspark.sql", "reclick[spark]").SparkSession
+    try:
+        session.active()
+    except Exception as error:
+        raise EngineError(
+            "There is no Spark session to run in, and no cluster is named. Give its address as ",
+            Argument("master", ...),
+            " (local[*] for the cores of this machine), or start with spark-submit (see the "
+            "how-to on Spark).",
+        ) from error
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

@@ -160,15 +160,14 @@ class Store:
     def discard(self, names: Iterable[str]) -> None:
         """Remove some files."""
         for name in names:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, StoreError):
                 (self.folder / name).unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Remove everything."""
         if isinstance(self.folder, RemotePath):
-            for path in list(self.folder.rglob("*")):
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
+            with contextlib.suppress(StoreError):
+                self.folder.remove_folder()
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
 

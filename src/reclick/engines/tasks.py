@@ -18,7 +18,6 @@ from functools import cache, partial, reduce
 from importlib.metadata import version
 from itertools import chain, pairwise
 from operator import add
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -132,10 +131,11 @@ class TaskEngine(ABC):
         parts: list[Any] | None = None if split is None else split(self.n_tasks)
         if parts is None and with_rows:
             raise LogError(
-                f"{log.name} can only be read by this process. Give the files of the log, or "
-                "leave out ",
+                f"{log.name} is a stream or the table of a lake, which only this process can read. "
+                "Leave out ",
                 Argument("engine"),
-                ".",
+                ", or write the log to Parquet files and give those. With rc.SparkEngine give the "
+                "table as a DataFrame, such as spark.read.format('delta').load(…).",
             )
         if parts is None:
             parts = list(deal_sessions(log.batches(), store))
@@ -185,17 +185,24 @@ class TaskEngine(ABC):
         Every task writes a part; their row groups are copied in the order of the log.
         """
         with self.scratch() as store:
-            if not isinstance(store.folder, Path):
-                raise SettingError("folder", str(self.folder), "a folder that is mounted here")
             store.put("function", [function])
             summaries = self.run_parts(
                 partial(_map_part, store), log, store, "parts done", with_rows=True
             )
-            with atomic_file(target, overwrite=True) as temporary:
-                names = [store.folder / f"out-{i}.parquet" for i in range(len(summaries))]
-                n_rows = join_parquet(names, temporary)
-                self._accept(log, [PartReport(summary, *NO_REPORT) for summary in summaries])
-            return n_rows
+            return self.join_parts(store, log, summaries, target)
+
+    def join_parts(
+        self, store: Store, log: Log, summaries: Sequence[object], target: Location
+    ) -> int:
+        """Concatenate the results of the parts of a log, and return the number of rows.
+
+        `summaries` are of what was read of each part; `result_of_part` names its file.
+        """
+        with atomic_file(target, overwrite=True) as temporary:
+            files = [store.folder / result_of_part(i) for i in range(len(summaries))]
+            n_rows = join_parquet(files, temporary)
+            self._accept(log, [PartReport(summary, *NO_REPORT) for summary in summaries])
+        return n_rows
 
     # ---- blocks
 
@@ -277,6 +284,11 @@ class SerialEngine(TaskEngine):
 NO_REPORT: tuple[Any, ...] = (None, None, None)
 
 
+def result_of_part(part: int) -> str:
+    """The file of a store with the rows that a part of a log becomes, in Parquet."""
+    return f"out-{part}.parquet"
+
+
 def _new_names(what: str, n: int) -> list[str]:
     return [f"{what}-{uuid4().hex}" for _ in range(n)]
 
@@ -320,8 +332,7 @@ def _fold_part(store: Store, before: Sequence[int], part: LogPart, i: int) -> An
 
 def _map_part(store: Store, part: LogPart, i: int) -> Any:
     function = store.keep("function")
-    folder: Any = store.folder
-    with scratch_file(folder / f"out-{i}.parquet") as temporary:
+    with scratch_file(store.folder / result_of_part(i)) as temporary:
         write_batches(map(function, slice_batches(part.batches(with_rows=True))), temporary)
         if not temporary.exists():  # every row was bad
             temporary.touch()

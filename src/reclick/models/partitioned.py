@@ -284,12 +284,16 @@ class PartitionedModel(ClickModel):
                 parts.append(bucket.rows.take(rows))
         return self._restore(concatenate_rows(parts)) if parts else self._head
 
-    def group_buckets(self) -> Int64:
-        """Assign a group to each bucket, so that the buckets of a group fit in memory together."""
+    def group_buckets(self, least: int = 1) -> Int64:
+        """Assign a group to each bucket, so that the buckets of a group fit in memory together.
+
+        There are about `least` groups or more, if there are enough buckets.
+        """
         sizes = np.zeros(self.buckets)
         for each in self._bucket_entries.values():
             sizes[each.bucket] = ROWS_FACTOR * each.bytes
-        limit = max(float(self.cache_bytes), sizes.sum() / MOST_GROUPS, 1.0)
+        limit = min(float(self.cache_bytes), sizes.sum() / least)
+        limit = max(limit, sizes.sum() / MOST_GROUPS, 1.0)
         group = ((np.cumsum(sizes) - sizes / 2) // limit).astype(np.int64)
         return np.unique(group, return_inverse=True)[1].astype(np.int64)
 

@@ -247,6 +247,12 @@ class RemotePath:
         ):
             filesystem.delete_file(path)
 
+    def remove_folder(self) -> None:
+        """Remove a folder and everything in it."""
+        filesystem, path = self._resolve()
+        with contextlib.suppress(FileNotFoundError), explain_remote_errors(self, "remove"):
+            filesystem.delete_dir(path)
+
     def mkdir(self, *, parents: bool = True, exist_ok: bool = True) -> None:
         """Do nothing: a folder exists with its first file."""
 

@@ -99,6 +99,12 @@ PROBLEMS = (
         ("AWS Error", "HTTP status", r"\b[45]\d\d, message"), "the request failed", "Try again."
     ),
 )
+ADVICE = {  # where a file system cannot be opened
+    **dict.fromkeys(HTTP, "install reclick[remote]"),
+    "hdfs": "Hadoop's client is needed here: install it and Java, and set JAVA_HOME, HADOOP_HOME "
+    "and CLASSPATH (to what `hadoop classpath --glob` prints)",
+}
+OTHER_ADVICE = "for a file system that Arrow does not know, install fsspec and its package for it"
 OTHER_PROBLEM = ("the request failed", "Try again.")
 CLIENTS = frozenset({"aiohttp", "fsspec"})  # whose errors are not all OSErrors
 
@@ -223,13 +229,11 @@ def _connect_any(scheme: str, authority: str, query: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
 
         filesystem, root = url_to_fs(f"{scheme}://{authority}", **dict(parse_qsl(query)))
-    except (ImportError, ValueError, TypeError) as error:
-        problems = [str(problem) for problem in (arrow_error, f"fsspec: {error}") if problem]
-        advice = (
-            "install reclick[remote]"
-            if scheme in HTTP
-            else "for a file system that Arrow does not know, install fsspec and its package for it"
-        )
+    except (ArrowException, ImportError, OSError, ValueError, TypeError) as error:
+        messages = (str(problem) for problem in (arrow_error, f"fsspec: {error}") if problem)
+        # After the first line come the places that were tried
+        problems = [_shorten(message.partition("\n")[0]) for message in messages]
+        advice = ADVICE.get(scheme, OTHER_ADVICE)
         raise StoreError(
             f"{scheme}://{authority} cannot be opened ({'; '.join(problems)}). "
             f"Check the address; {advice}."
