@@ -72,7 +72,7 @@ def test_what_is_wrong_with_a_folder_is_said_with_the_token_only(
     manifest = folder / "manifest.json"
     if not before:
         manifest.write_text("{}")
-    with ready_client(app) if before else TestClient(app) as client:  # type: ignore[arg-type]
+    with ready_client(app) if before else TestClient(app) as client:
         manifest.write_text("{}")
         headers = {"authorization": f"Bearer {TOKEN}"}
         deadline = time.monotonic() + 60

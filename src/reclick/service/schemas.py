@@ -165,11 +165,17 @@ class CompareRequest(ModelRequest):
 class LimitsBody(RequestBody):
     """Above which differences a day breaks a limit."""
 
-    clicks: Amount = Field(LIMITS.clicks, description="Expected against observed clicks, relative.")
-    group: Amount = Field(LIMITS.group, description="The same for a position or query volume.")
-    calibration: Amount = Field(LIMITS.calibration, description="The calibration error.")
-    unknown_queries: Amount = Field(LIMITS.unknown_queries, description="Share of the sessions.")
-    unknown_ads: Amount = Field(LIMITS.unknown_ads, description="Share of the impressions.")
+    clicks: Amount = Field(
+        default=LIMITS.clicks, description="Expected against observed clicks, relative."
+    )
+    group: Amount = Field(
+        default=LIMITS.group, description="The same for a position or query volume."
+    )
+    calibration: Amount = Field(default=LIMITS.calibration, description="The calibration error.")
+    unknown_queries: Amount = Field(
+        default=LIMITS.unknown_queries, description="Share of the sessions."
+    )
+    unknown_ads: Amount = Field(default=LIMITS.unknown_ads, description="Share of the impressions.")
 
 
 class MonitorRequest(ModelRequest):
