@@ -224,9 +224,9 @@ def relevance(
         pairs = [(request.query, ad) for ad in ads]
     if not pairs:
         return {"pairs": []}
-    asked = pa.table({"query": [query for query, _ in pairs], "ad": [ad for _, ad in pairs]})
+    pair_table = pa.table({"query": [query for query, _ in pairs], "ad": [ad for _, ad in pairs]})
     text = check_text(request.text, limits)
-    return {"pairs": _estimate(hosted, asked, text, request.level).to_pylist()}
+    return {"pairs": _estimate(hosted, pair_table, text, request.level).to_pylist()}
 
 
 def relevance_batch(
