@@ -248,7 +248,9 @@ def test_an_edited_ad_has_the_words_and_the_url_that_the_model_knows(lab: Lab) -
     expect(form.get_by_label("Display URL")).to_have_value("e.test")
     expect(form).to_contain_text("keeps the words of an ad")
     with lab.page.expect_response(
-        lambda answer: answer.url.endswith("/explain") and "repaired" in answer.request.post_data
+        lambda answer: (
+            answer.url.endswith("/explain") and "repaired" in (answer.request.post_data or "")
+        )
     ) as answered:
         form.get_by_role("button", name="Replace on page").click()
     key = operator.itemgetter("word")
