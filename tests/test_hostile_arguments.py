@@ -17,7 +17,8 @@ import polars as pl
 import pytest
 
 import reclick as rc
-from tests.support.public_calls import HOSTILE, LOG, PAGES, public_calls
+from tests.support.public_calls import HOSTILE, LOG, PAGES, public_calls, wrong_offsets
+from torture.children import run_in_child
 
 SLICES = 8  # so that several workers share them
 PER_ARGUMENT = 3  # hostile values; all of them with RECLICK_HOSTILE=all, and in `make torture`
@@ -78,6 +79,26 @@ def test_hostile_arguments_raise_only_errors_of_reclick(part: int) -> None:
                 if breach is not None:
                     wrong[f"{call.name}({argument}={title})"] = breach
     assert wrong == {}
+
+
+def test_a_damaged_table_is_not_printed_nor_taken_apart() -> None:
+    """Its repr, and a list of its columns, may crash: no message may hold them."""
+    wrong = wrong_offsets()
+
+    def call_all() -> list[str]:
+        return [
+            str(call.find_breach({argument: "offsets outside"}))
+            for call in public_calls()
+            if call.name in {"to_ranx", "UBM", "UBM.rank_sequences", "convert", "datasets.market"}
+            for argument in call.valid
+        ]
+
+    with pytest.raises(rc.SettingError, match=r"top: got a pyarrow.Table, expected") as error:
+        rc.Predictor(rc.UBM().fit(LOG), top=wrong)  # type: ignore[arg-type]
+    assert error.value.got is wrong
+    outcome = run_in_child(call_all)
+    assert outcome.status == "done", outcome
+    assert set(outcome.value) == {"None"}
 
 
 # ---- 21: the list

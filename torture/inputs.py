@@ -93,11 +93,42 @@ def seed_files() -> tuple[SeedFile, ...]:
         SeedFile("v2.parquet", "sessions", to_parquet(table, data_page_version="2.0")),
         SeedFile("small.parquet", "sessions", to_parquet(table, row_group_size=40)),
         SeedFile("large.parquet", "sessions", to_parquet(_large_log(), compression="none")),
+        SeedFile("categories.parquet", "sessions", _to_plain_parquet(encode_texts(table))),
+        SeedFile("long.parquet", "long", _to_plain_parquet(encode_texts(_long_log()))),
         SeedFile("own.jsonl", "sessions", to_json_lines(table)),
         SeedFile("own.csv", "sessions", to_csv(table, b",")),
         SeedFile("own.tsv", "sessions", to_csv(table, b"\t")),
         *_format_files(),
     )
+
+
+def encode_texts(table: pa.Table) -> pa.Table:
+    """A table with every column of text as categories, which Parquet keeps."""
+    columns = {
+        name: table[name].dictionary_encode()
+        if pa.types.is_string(table[name].type)
+        else table[name]
+        for name in table.column_names
+    }
+    return pa.table(columns)
+
+
+def _to_plain_parquet(table: pa.Table) -> bytes:
+    """A table as Parquet in which a changed byte is a changed code: nothing is compressed."""
+    return to_parquet(table, compression="none", write_statistics=False)
+
+
+def _long_log() -> pa.Table:
+    """A log with an impression a row, for the format `long`."""
+    names = ("session_id", "user", "timestamp", "query")
+    rows = [
+        {name: row[name] for name in names}
+        | {"timestamp": str(row["timestamp"])}
+        | {"ad": ad, "position": position, "clicked": position in row["clicks"]}
+        for row in make_log(sessions=60).to_pylist()
+        for position, ad in enumerate(row["ads"], start=1)
+    ]
+    return pa.Table.from_pylist(rows)
 
 
 def _large_log() -> pa.Table:

@@ -24,6 +24,7 @@ from torture.inputs import (
     SeedFile,
     ads_table,
     bids_table,
+    encode_texts,
     labels_table,
     make_log,
     pack,
@@ -32,7 +33,13 @@ from torture.inputs import (
     to_json_lines,
     to_parquet,
 )
-from torture.mutations import encode_wrongly, mutate_bytes, mutate_json_lines, mutate_table
+from torture.mutations import (
+    encode_wrongly,
+    mutate_bytes,
+    mutate_json_lines,
+    mutate_table,
+    spoil_offset,
+)
 
 TIMEOUT = 60.0
 TABLES = ("ads", "labels", "pairs", "features", "pages", "bids")
@@ -288,14 +295,12 @@ class DamagedTables(Campaign):
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
         """Damage a table and use it."""
-        what = rng.choice([*TABLES, "codes"])
-        if what == "codes":
-            wrong = encode_wrongly(make_log(), rng)
-            outcome = run_in_child(lambda: float(rc.count(wrong).total))
-            if outcome.status == "done":
-                return Failure("wrong answer", "a code outside the dictionary was counted")
-            return explain_outcome(outcome, "a code outside the dictionary")
+        what = rng.choice([*TABLES, "indices"])
+        if what == "indices":
+            return self._use_wrong_indices(rng, folder)
         table = _make_table(what)
+        if rng.random() < 0.3:
+            table = encode_texts(table)
         if rng.random() < 0.6:
             table = mutate_table(table, rng)
         writers = {"parquet": to_parquet, "csv": _comma_csv, "jsonl": to_json_lines}
@@ -311,7 +316,17 @@ class DamagedTables(Campaign):
         outcome = run_in_child(lambda: self._use(what, path, folder), timeout=TIMEOUT)
         return explain_outcome(outcome, path.name)
 
-    def _use(self, what: str, path: Path, folder: Path) -> None:
+    def _use_wrong_indices(self, rng: random.Random, folder: Path) -> Failure | None:
+        """Use a table in memory with a code or an offset out of range, if its column is used."""
+        what, damage = rng.choice(TABLES), rng.choice([encode_wrongly, spoil_offset])
+        wrong = damage(_make_table(what), rng)
+        outcome = run_in_child(lambda: self._use(what, wrong, folder), timeout=TIMEOUT)
+        # Predictions have all columns; of other tables, some columns are not read.
+        if outcome.status == "done" and what == "pages":
+            return Failure("wrong answer", f"{what}: an index out of range was used")
+        return explain_outcome(outcome, f"{what}: an index out of range")
+
+    def _use(self, what: str, path: Any, folder: Path) -> None:
         on_error: Literal["drop"] = "drop"
         if what == "ads":
             text = rc.read_ads(path, on_error=on_error)
@@ -329,7 +344,7 @@ class DamagedTables(Campaign):
         else:
             from reclick.auction import run_auctions
 
-            run_auctions(self.model, str(path))
+            run_auctions(self.model, path)
 
 
 def _make_table(what: str) -> pa.Table:

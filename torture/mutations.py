@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.support.damaged_arrow import move_offset
+
 TOKENS = [
     *(b"", b"\x00", b"\xff", b"\xfe\xff", b"\xef\xbb\xbf", b"\xe9", b"\xed\xa0\x80", b"\\ud800"),
     *(b"\n", b"\r", b"\r\n", b"\t", b",", b'"', b"'", b"\\", b"[", b"]", b"{", b"}", b"<", b">"),
@@ -258,16 +260,26 @@ def mutate_table(table: pa.Table, rng: random.Random) -> pa.Table:
 
 
 def encode_wrongly(table: pa.Table, rng: random.Random) -> pa.Table:
-    """A table whose queries are dictionary codes, one of them outside the dictionary.
+    """A table with a column of text as dictionary codes, one of them outside the dictionary.
 
     Arrow's writers crash on it, so it can be used only as a table in memory.
     """
-    query_column = table["query"].combine_chunks().dictionary_encode()
-    codes = query_column.indices.to_pylist()
-    codes[rng.randrange(len(codes))] = rng.choice(
-        [-1, len(query_column.dictionary), 2**31 - 1, 10**8]
-    )
+    name = rng.choice([each.name for each in table.schema if pa.types.is_string(each.type)])
+    column = table[name].combine_chunks().dictionary_encode()
+    codes = column.indices.to_pylist()
+    codes[rng.randrange(len(codes))] = rng.choice([-1, len(column.dictionary), 2**31 - 1, 10**8])
     wrong = pa.DictionaryArray.from_arrays(
-        pa.array(codes, pa.int32()), query_column.dictionary, safe=False
+        pa.array(codes, pa.int32()), column.dictionary, safe=False
     )
-    return table.set_column(table.column_names.index("query"), "query", wrong)
+    return table.set_column(table.column_names.index(name), name, wrong)
+
+
+def spoil_offset(table: pa.Table, rng: random.Random) -> pa.Table:
+    """A table with a column of lists or text, one of whose offsets is out of range."""
+    kinds = (pa.types.is_string, pa.types.is_list)
+    names = [each.name for each in table.schema if any(is_kind(each.type) for is_kind in kinds)]
+    name = rng.choice(names)
+    column = table[name].combine_chunks()
+    offset = rng.choice([-1, -(2**31), 2**31 - 1, 10**8])
+    wrong = move_offset(column, rng.randrange(1, len(column)), offset)
+    return table.set_column(table.column_names.index(name), name, wrong)

@@ -216,6 +216,8 @@ class MissingExtraError(ReclickError, ImportError):
 
 def _shorten(value: object) -> str:
     """Return the repr of a value, shortened if it is long."""
+    if type(value).__module__.startswith("pyarrow") and hasattr(value, "validate"):
+        return f"a pyarrow.{type(value).__name__}"  # whose repr may crash if it is damaged
     try:
         text = repr(value)
     except ValueError:  # Python does not print numbers of more than 4,300 digits

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reclick.clicks.distribution import Clicks, PageDistribution, TopSequences
+from reclick.data.arrow_checks import check_batch
 from reclick.data.batch import Float64, Int64, SessionBatch
 from reclick.data.hashing import query_buckets
 from reclick.data.ragged import starts_from_sizes
@@ -222,6 +223,7 @@ class Predictor:
             )
         if pages.num_rows == 0:
             raise LogError("The batch has no rows: give at least one page.")
+        check_batch(pages, BATCH_LABEL)
         names = self._find_columns(pages.schema)
         if pages.num_rows <= FEW_ROWS and (few := self._encode_few(pages, names)):
             return few

@@ -27,6 +27,7 @@ import pandas as pd
 import pyarrow as pa
 
 import reclick as rc
+from tests.support.damaged_arrow import FAR, code_outside, move_offset
 from tests.support.inline_engine import InlineEngine
 
 Make = Callable[[], Any]
@@ -126,6 +127,25 @@ def wrong_codes() -> pa.Table:
     return pa.table(LOG | {"query": wrong})
 
 
+def wrong_codes_of_users() -> pa.Table:
+    """A log with an extra column whose codes are far outside their dictionary."""
+    return pa.table(LOG | {"user": code_outside(["u", "v", "u", "u"])})
+
+
+def wrong_codes_of_ads() -> pa.Table:
+    """A table of pairs with every value that one may have; the ads are codes far outside."""
+    pairs = {"query": ["q", "q", "r"], "ad": code_outside(["x", "y", "x"])}
+    numbers = ("relevance", "grade", "score", "bid", "value", "noise_prob")
+    texts = {"title": ["red", "blue", "red"], "user": code_outside(["u", "v", "u"])}
+    return pa.table(pairs | texts | {name: [1.0, 0.0, 0.5] for name in numbers})
+
+
+def wrong_offsets() -> pa.Table:
+    """A log whose lists of ads start outside of their values."""
+    log = pa.table(LOG)
+    return log.set_column(1, "ads", move_offset(log["ads"].chunk(0), 2, FAR))
+
+
 def closed_relation() -> Any:
     connection = duckdb.connect()
     relation = connection.sql("SELECT 'q' AS query, ['a'] AS ads, [1] AS clicks")
@@ -187,6 +207,9 @@ HOSTILE: dict[str, Make] = {
         [["q", ["a"], [1], 3]], columns=["query", "ads", "clicks", "clicks"]
     ),
     "codes outside": wrong_codes,
+    "codes of users outside": wrong_codes_of_users,
+    "codes of ads outside": wrong_codes_of_ads,
+    "offsets outside": wrong_offsets,
     "empty table": lambda: pa.table({}),
     "no rows": lambda: pa.table(LOG).slice(0, 0),
     "nulls": lambda: pa.table({name: pa.nulls(3) for name in ("query", "ads", "ad", "bid")}),

@@ -298,6 +298,7 @@ def _read_result(paths: list[str]) -> pa.Table:
     import pyarrow.csv
     import pyarrow.parquet as pq
 
+    from reclick.data.arrow_checks import check_batch_codes
     from reclick.data.result_tables import TEXT_RESULT
     from reclick.errors import LogError
     from reclick.logs.files.source import find_files
@@ -311,11 +312,14 @@ def _read_result(paths: list[str]) -> pa.Table:
         is_parquet = as_path(file).suffix.lower() in {".parquet", ".pq"}
         try:
             source = arrow_input(file)
-            tables.append(
+            table = (
                 pq.ParquetFile(source).read()
                 if is_parquet
                 else pa.csv.read_csv(source, convert_options=options)
             )
+            for batch in table.to_batches():
+                check_batch_codes(batch, str(file))
+            tables.append(table)
         except pa.ArrowException as error:
             raise LogError(f"{file} cannot be read as a result of `reclick sql`: {error}") from None
     try:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reclick.data.arrow_checks import check_batch
 from reclick.data.ragged import Float64, Int64
 from reclick.errors import LogError
 
@@ -78,6 +79,8 @@ def _as_table(source: Any, names: tuple[str, ...]) -> pa.Table:
             "`reclick sql` in their order: pairs, visits."
         )
     table = table.select([source_names[name] for name in names]).rename_columns(list(names))
+    for batch in table.to_batches():
+        check_batch(batch, f"The table of {'pairs' if 'ad' in names else 'visits'}")
     if any(table[name].null_count for name in names):
         raise LogError("A result of `reclick sql` has a null, which its statements never make.")
     if not table.num_rows:

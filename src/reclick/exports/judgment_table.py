@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reclick.data.frames import check_codes
 from reclick.data.ragged import Float64, Int32
 from reclick.errors import Argument, CannotAnswerError, UsageError, check_fitted_model
 from reclick.exports.grade_statistics import GradeStatistics
@@ -342,4 +343,5 @@ def _judgment_columns(table: pa.Table) -> list[list[Any]]:
         raise UsageError(
             f"The table has no {' and no '.join(missing)}: give the one from judgments()."
         )
+    check_codes(table)
     return [table[name].to_pylist() for name in ("query", "ad", "grade")]

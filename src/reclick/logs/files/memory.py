@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pyarrow import types as kind_of
 
+from reclick.data.arrow_checks import check_batch
 from reclick.data.schema import Column
 from reclick.errors import LogError
 from reclick.logs.files.lake import open_lake_table
@@ -63,6 +64,8 @@ class TableSource:
     def split(self) -> list[TablePart]:
         """Split into runs of rows that other processes can read."""
         table, size = self.table, max(MIN_PART_ROWS, -(-self.table.num_rows // MOST_PARTS))
+        for batch in table.to_batches():
+            check_batch(batch, self.where)
         return [
             TablePart(table.slice(start, size), self.names, start + 1)
             for start in range(0, max(table.num_rows, 1), size)
@@ -204,6 +207,8 @@ def _table_from_dict(columns: dict[str, Any]) -> pa.Table:
 
 def _typed_column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
     """Make a column; if its values have no type (nulls, empty lists), use the default type."""
+    if isinstance(values, list) and values and isinstance(values[0], pa.Table | pa.RecordBatch):
+        raise TypeError(f"{name} has a table as a value")
     column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
     kind = column.type
     is_untyped = kind_of.is_null(kind) or (

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reclick.data.arrow_checks import check_batch_codes
 from reclick.data.schema import Column, check_types, find_columns, is_string
 from reclick.errors import LogError
 from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
@@ -66,6 +67,7 @@ class ParquetSource:
         try:
             with guard_reading(as_path(self.path)):
                 for batch in self._batches(as_codes=not with_rows, all_columns=with_rows):
+                    check_batch_codes(batch, self.where)  # Arrow takes them from the file
                     columns = {
                         name: batch.column(source_name) for name, source_name in self.names.items()
                     }

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
+from reclick.data.arrow_checks import check_batch
 from reclick.data.schema import Column, check_types, find_columns, is_list
 from reclick.errors import Argument, LogError, explain_write_errors
 from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
@@ -126,6 +127,7 @@ class StreamSource:
         )
         self._copy = _StreamCopy(self._schema)
         for batch in self._batches:
+            check_batch(batch, self.where)
             self._copy.write(batch)
             yield batch
 
@@ -136,6 +138,7 @@ class StreamSource:
                 "rc.read_sessions, which keeps a copy, or give a new stream."
             )
         for batch in self._batches:  # that an interrupted first pass left unread
+            check_batch(batch, self.where)
             self._copy.write(batch)
         yield from self._copy.read(None if with_rows else list(self.names.values()))
 
@@ -255,17 +258,21 @@ def _to_batches(parts: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBa
 def number_batches(
     batches: Iterable[pa.RecordBatch], names: dict[str, str], where: str, *, with_rows: bool
 ) -> Iterator[RawBatch]:
-    """Yield Arrow batches, large ones in slices, with the number of their first row."""
+    """Yield Arrow batches, large ones in slices, with the number of their first row.
+
+    Their indices are checked before any of their values is used.
+    """
     first = 1
-    for batch in chain.from_iterable(map(_slice_batch, batches)):
+    for batch in chain.from_iterable(_slice_batch(batch, where) for batch in batches):
         columns = {name: batch.column(source_name) for name, source_name in names.items()}
         yield RawBatch(where, first, columns, batch.num_rows, rows=batch if with_rows else None)
         first += batch.num_rows
 
 
-def _slice_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _slice_batch(batch: pa.RecordBatch, where: str) -> Iterator[pa.RecordBatch]:
     if not batch.num_rows:
         return
+    check_batch(batch, where)
     size = TARGET_BATCH_BYTES * batch.num_rows / max(batch.nbytes, 1)
     step = int(min(MAX_BATCH_ROWS, max(16, size)))
     for start in range(0, batch.num_rows, step):

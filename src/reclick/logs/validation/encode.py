@@ -13,7 +13,6 @@ from pyarrow import types as kind_of
 from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.ragged import Bool
 from reclick.data.schema import OUTCOME_COLUMNS
-from reclick.errors import LogError
 from reclick.logs.files.source import RawBatch
 
 NULL_POSITION = np.int32(-(2**31))  # a null inside a click list; no position is this small
@@ -69,7 +68,10 @@ class BatchArrays:
 
 
 def encode_batch(raw: RawBatch, previous: BatchArrays | None = None) -> BatchArrays:
-    """Encode the columns of a batch. `previous` are the arrays of the batch before it."""
+    """Encode the columns of a batch, whose indices its source has checked.
+
+    `previous` are the arrays of the batch before it.
+    """
     ads, page = encode_lists(raw.columns["ads"])
     click, clicks = encode_lists(raw.columns.get("clicks", pa.nulls(raw.length)))
     weight = encode_number(raw.columns["weight"]) if "weight" in raw.columns else np.zeros(0)
@@ -80,22 +82,10 @@ def encode_batch(raw: RawBatch, previous: BatchArrays | None = None) -> BatchArr
         for name in OUTCOME_COLUMNS
         if name in raw.columns and "clicks" in raw.columns
     }
-    for name, text in (("query", query), ("ads", ad)):
-        _check_codes(text, name, raw.where)
     arrays = BatchArrays(query, ad, page, encode_positions(click), clicks, weight, **outcomes)
     for array in (query.codes, ad.codes, page, arrays.click, clicks, weight):
         array.flags.writeable = False  # like arrays over Arrow's memory: kernels compile once
     return arrays
-
-
-def _check_codes(text: EncodedText, name: str, where: str) -> None:
-    """Raise if a code is outside its dictionary: Arrow does not check the codes of a file."""
-    codes = text.codes
-    if len(codes) and (codes.max() >= len(text.values) or codes.min() < -1):
-        raise LogError(
-            f"{where} is damaged: {name} has a dictionary code outside its dictionary. "
-            "Write the file again, or leave it out."
-        )
 
 
 def encode_text(column: pa.Array, previous: EncodedText | None = None) -> EncodedText:

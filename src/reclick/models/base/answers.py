@@ -445,7 +445,8 @@ class AnsweringModel(DescribedModel):
 
 def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[str]]:
     """Return the query and the ads of one page, from two arguments or one tuple."""
-    if ads is not None and not isinstance(ads, str | bytes) and isinstance(ads, Iterable):
+    is_list = isinstance(ads, Iterable) and not isinstance(ads, str | bytes | pa.Table)
+    if ads is not None and is_list:
         return page, list(ads)
     if isinstance(page, tuple) and len(page) == 2 and not isinstance(page[1], str):
         return page[0], list(page[1])

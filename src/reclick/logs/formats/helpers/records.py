@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
+from reclick.data.arrow_checks import check_batch_codes
 from reclick.data.batch import Int64
 from reclick.data.schema import IDS, TEXT, is_ids, is_number, is_string, is_text
 from reclick.data.timestamps import TIME, as_times
@@ -183,6 +184,7 @@ def read_parquet_batches(
             for groups, limit in read_layout(file.path, file.where).limit_rows(columns):
                 rows = min(BATCH_SESSIONS, limit)
                 for batch in source.iter_batches(rows, row_groups=groups, columns=columns):
+                    check_batch_codes(batch, file.where)
                     yield first, batch
                     first += batch.num_rows
                     report.add_records(batch.num_rows)
