@@ -40,13 +40,19 @@ from reclick.runtime.filesystem import (
     is_location,
     resolve,
 )
-from reclick.runtime.outputs import is_file_at, scratch_folder, sync_folder, try_lock
+from reclick.runtime.outputs import (
+    MANIFEST_FILE,
+    is_file_at,
+    scratch_folder,
+    sync_folder,
+    try_lock,
+)
 from reclick.runtime.parallel import thread_limit
 
 logger = logging.getLogger("reclick")
 
 FORMAT_VERSION = 2
-MANIFEST = "manifest.json"
+MANIFEST = MANIFEST_FILE
 ROW_GROUP = 1 << 20
 TEXT_ROW_GROUP = 1 << 17  # rows; their strings are copied in memory to write them
 EXPECTED_FOLDER = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
