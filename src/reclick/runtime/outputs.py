@@ -75,16 +75,16 @@ def check_targets(targets: Iterable[Location], *, overwrite: bool = False) -> No
     for target in map(as_path, targets):
         if isinstance(target, RemotePath):
             target.refuse_writing()
+        elif not is_text(target):
+            raise StoreError(
+                f"{target} cannot be written: its path has bytes that are no UTF-8. "
+                "Give a path that is text."
+            )
         if target.parent not in folders:
             _refuse_artifact_folder(target)
             folders.add(target.parent)
         if isinstance(target, RemotePath):
             continue
-        if not is_text(target):
-            raise StoreError(
-                f"{target} cannot be written: its path has bytes that are no UTF-8. "
-                "Give a path that is text."
-            )
         complete_commit(target.parent)
         try:
             status = target.lstat()
@@ -179,6 +179,11 @@ def write_files(
         for path, write in zip(staged, writers.values(), strict=True):
             write(path)
     return targets
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text to a file, with escapes for the bytes of a file name that are no UTF-8."""
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 @contextlib.contextmanager
