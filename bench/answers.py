@@ -179,7 +179,7 @@ LOGS: dict[str, Callable[[], Log]] = {
 
 def list_models(log: Log) -> dict[str, rc.ClickModel]:
     """The models to fit, by label; models that use words only if the log has ad texts."""
-    names = [name for name in rc.MODELS if name != "multiclick"]
+    names = [name for name in rc.MODELS if name not in {"multiclick", "tcm"}]
     models = {name: make_model(name, fixed_settings(name)) for name in names}
     for variant in VARIANTS:
         models[f"multiclick {variant}"] = make_model("multiclick", {"variant": variant})

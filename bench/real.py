@@ -84,7 +84,8 @@ def table(path: Path, longest: int) -> bool:
 
     print(f"{COLUMNS[0]:<{WIDTH}}" + "".join(f"{head:>16}" for head in COLUMNS[1:]), flush=True)
     figures = {}
-    entries: list[Entry] = [*((name, name, {}) for name in MODELS), *VARIANTS]
+    names = [name for name in MODELS if MODELS[name].max_page_ads != 2]  # not TCM
+    entries: list[Entry] = [*((name, name, {}) for name in names), *VARIANTS]
     for label, name, settings in entries:
         figures[label] = _in_own_process(str(path), str(longest), name, json.dumps(settings))
         print(

@@ -56,16 +56,39 @@ def test_a_folder_whose_name_is_no_text_holds_a_model_and_no_other_output(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "words", [["check"], ["describe"], ["fit", "--model", "dctr", "--to", "m"]]
+    "words",
+    [
+        ["check"],
+        ["describe"],
+        ["fit", "--model", "dctr", "--to", "m"],
+        [
+            "evaluate",
+            "--train",
+            "log.jsonl",
+            "--in-sample",
+            "--models",
+            "gctr",
+            "--to",
+            "e",
+            "--test",
+        ],
+    ],
+    ids=lambda words: words[0],
 )
 def test_a_command_reads_a_file_whose_name_is_no_text(tmp_path: Path, words: list[str]) -> None:
     """Finding 21: a traceback."""
     rc.convert(write_log(tmp_path / "log.jsonl"), tmp_path / "log.parquet")
     (tmp_path / "log.parquet").rename(tmp_path / "caf\udce9.parquet")
-    command = [sys.executable, "-m", "reclick", words[0], "caf\udce9.parquet", *words[1:]]
+    command = [sys.executable, "-m", "reclick", *words, "caf\udce9.parquet"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_a_model_is_not_shown_by_a_name_that_is_no_text() -> None:
+    log = {"query": ["q"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[1], []]}
+    with pytest.raises(rc.SettingError, match="models by the names to show"):
+        rc.evaluate({"caf\udce9": rc.DCTR()}, train=log, test=log, in_sample=True)
 
 
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -155,6 +155,13 @@ def test_every_error_is_public() -> None:
     )
 
 
+def test_every_model_is_public() -> None:
+    names = {class_name for _, class_name in BUILT_IN.values()}
+    assert names <= set(reclick.__all__)
+    assert names <= set(reclick.models.__all__)
+    assert all(getattr(reclick, reclick.MODELS[name].__name__) for name in BUILT_IN)
+
+
 def test_one_model_loads_its_own_module_only() -> None:
     code = "import reclick, sys; reclick.UBM; print('\\n'.join(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,6 +9,7 @@ import pytest
 
 import reclick as rc
 from reclick.models.impression_values import ImpressionValues
+from tests.support.conformance_kit import LONG_PAGE_MODELS
 
 LOG = {
     "query": ["pizza"] * 6 + ["taxi"] * 4,
@@ -24,7 +25,7 @@ NEW: dict[str, Any] = {
     "query": ["pizza", "pizza", "taxi"],
     "ads": [["c", "b", "a"], ["a", "new"], ["b", "d"]],
 }
-WITH_PAIRS = [name for name in rc.MODELS if rc.MODELS[name].attractiveness]
+WITH_PAIRS = [name for name in LONG_PAGE_MODELS if rc.MODELS[name].attractiveness]
 
 
 def fitted(name: str) -> rc.ClickModel:
@@ -32,7 +33,7 @@ def fitted(name: str) -> rc.ClickModel:
     return rc.MODELS[name](**settings).fit(LOG, ads=TEXT)
 
 
-@pytest.mark.parametrize("name", list(rc.MODELS))
+@pytest.mark.parametrize("name", LONG_PAGE_MODELS)
 def test_values_are_means_of_what_the_model_expects(name: str) -> None:
     model = fitted(name)
     comparison = rc.compare_rankings(model, OLD, NEW, draws=3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from reclick.models import MODELS
-from reclick.models.registry import OWN_MODELS
 
 PAGE = Path(__file__).parent / "index.md"
 HEAD = "| name | assumes | order of clicks | satisfaction | fitted by | reference |"
@@ -17,7 +16,7 @@ def overview_table(fitted_by: dict[str, str]) -> str:
     rows = [
         f"| [{name}]({name}.md) | {model.assumes} | {ANSWERS[model.ordered]} | "
         f"{ANSWERS[model.satisfaction]} | {fitted_by[name]} | {model.reference} |"
-        for name, model in ((name, MODELS[name]) for name in OWN_MODELS)
+        for name, model in ((name, MODELS[name]) for name in MODELS)
     ]
     return "\n".join([HEAD, "|---|---|---|---|---|---|", *rows])
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from reclick.models import MODELS
-from reclick.models.registry import OWN_MODELS
 
 HEAD = "| setting | default | values | what |\n|---|---|---|---|\n"
 
@@ -31,6 +30,6 @@ def with_table(page: str, name: str) -> str:
 
 if __name__ == "__main__":
     folder = Path(__file__).parent
-    for model in OWN_MODELS:
+    for model in MODELS:
         path = folder / f"{model}.md"
         path.write_text(with_table(path.read_text(encoding="utf-8"), model), encoding="utf-8")

@@ -11,7 +11,7 @@ from reclick.errors import CannotAnswerError, LogError, NotFittedError
 from reclick.models import MODELS, ClickModel, MultiClick
 from reclick.models.batching import pad_pages
 from tests.support.click_families import to_clicks
-from tests.support.conformance_kit import CASE_SETTINGS
+from tests.support.conformance_kit import CASE_SETTINGS, LONG_PAGE_MODELS
 from tests.support.enumeration import as_table, random_sessions
 
 
@@ -20,7 +20,7 @@ def fitted(name: str) -> ClickModel:
     return MODELS[name](**CASE_SETTINGS.get(name, {})).fit(log)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", LONG_PAGE_MODELS)
 def test_the_pages_give_the_answers_of_the_model(name: str) -> None:
     model, sessions = fitted(name), random_sessions(np.random.default_rng(4), 20)
     table, clicks = as_table(sessions), to_clicks([session.path for session in sessions])
@@ -34,7 +34,7 @@ def test_the_pages_give_the_answers_of_the_model(name: str) -> None:
     np.testing.assert_array_equal(following, model.next_click_prob(table))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", LONG_PAGE_MODELS)
 def test_models_with_satisfaction_have_the_probability_of_a_satisfied_session(name: str) -> None:
     model, table = fitted(name), as_table(random_sessions(np.random.default_rng(4), 20))
     pages = model.pages(table)

@@ -12,7 +12,6 @@ import pytest
 
 from reclick.errors import CannotAnswerError
 from reclick.models import MODELS
-from reclick.models.registry import SHORT_PAGES
 from reclick.testing import CHECKS, CheckSkipped, ModelCase
 from reclick.testing.answer_checks import check_oracle, check_sum
 from reclick.testing.cases import ADS, PAGES, all_sequences, every_sequence
@@ -36,8 +35,7 @@ OTHER_SETTINGS: list[tuple[str, dict[str, Any]]] = [  # where latent variables m
     *((name, {"initiation": "query"}) for name in ("cm", "dcm", "sdbn", "ccm")),
     ("luceclick", {}),  # hyperparameters chosen by the log
 ]
-ALL_MODELS = (*MODELS, *SHORT_PAGES)
-every_model = pytest.mark.parametrize("name", ALL_MODELS)
+every_model = pytest.mark.parametrize("name", MODELS)
 
 
 def run_check(check: Any, case: ModelCase) -> None:
@@ -61,13 +59,13 @@ def test_other_settings_agree_with_the_oracle(name: str, settings: dict[str, Any
 
 
 def test_every_model_has_an_oracle() -> None:
-    assert set(ORACLES) == set(ALL_MODELS)
+    assert set(ORACLES) == set(MODELS)
 
 
 def test_skips_are_those_that_are_known() -> None:
     """A model that stops answering is seen here, as its check is then skipped."""
     skipped: dict[str, set[str]] = {}
-    for name in ALL_MODELS:
+    for name in MODELS:
         model = MODELS[name]
         settings = model.settings
         skipped[name] = {
@@ -84,7 +82,7 @@ def test_skips_are_those_that_are_known() -> None:
     assert {name for name in MODELS if not MODELS[name].attractiveness} == {"gctr", "rctr", "pm"}
     assert {name for name in MODELS if not MODELS[name].all_sets_possible} == {"cm", "pm", "am"}
     ordered = {name for name in MODELS if MODELS[name].ordered}
-    assert ordered == {"multiclick", "luceclick", "am", "thcm", "scan", "pom"}
+    assert ordered == {"multiclick", "luceclick", "am", "thcm", "scan", "pom", "tcm"}
     assert "max_iterations" not in skipped["ubm"]
 
 

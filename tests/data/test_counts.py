@@ -20,7 +20,7 @@ from reclick.data.counts import Counts
 from reclick.engines import as_counts, count
 from reclick.engines.local import counter
 from reclick.engines.local.counter import sort_pairs
-from reclick.errors import LogError, SettingError, StoreError
+from reclick.errors import LogError, SettingError, StoreError, UsageError
 from tests.support.enumeration import Session, as_table, random_sessions
 from tests.support.plain_counts import by_hand, check_canonical, in_plain
 
@@ -221,7 +221,7 @@ def test_saved_counts_are_loaded_as_they_were(
     assert loaded == counts
     assert [each.to_dict() for each in loaded.logs] == [each.to_dict() for each in counts.logs]
     for field in fields(Counts):
-        if field.name in ("logs", "outcomes"):  # no outcome is known here
+        if field.name in ("logs", "folders", "outcomes"):  # no outcome is known here
             continue
         before, after = getattr(counts, field.name), getattr(loaded, field.name)
         assert (
@@ -231,6 +231,38 @@ def test_saved_counts_are_loaded_as_they_were(
         )
     assert loaded + counts == counts + counts
     assert as_counts(folder) == as_counts(str(folder)) == counts
+
+
+def test_the_sum_of_a_list_is_that_of_its_counts() -> None:
+    days = [counted(sessions_of(seed)) for seed in range(3)]
+    assert sum(days) == Counts.sum(days)
+    for wrong in (5, "5", None, 0.0):
+        with pytest.raises(UsageError, match="Counts are added to and subtracted from counts"):
+            _ = wrong + days[0]
+
+
+def test_counts_that_somebody_else_saved_are_not_lost(tmp_path: Path) -> None:
+    day = rc.count({"query": ["q"], "ads": [["a", "b"]], "clicks": [[1]]})
+    day.save(tmp_path)
+    mine, theirs = Counts.load(tmp_path), Counts.load(tmp_path)
+    (theirs + day).save(tmp_path)
+    for total in (mine + day, Counts.sum([day, mine]), mine.decay(0.5), mine + day - day):
+        with pytest.raises(StoreError, match="Load it again and repeat the update, or save with"):
+            total.save(tmp_path)
+    assert Counts.load(tmp_path).total == 2
+    (mine + day + day).save(tmp_path, overwrite=True)
+    assert Counts.load(tmp_path).total == 3
+
+
+def test_counts_are_saved_again_by_those_who_saved_them_last(tmp_path: Path) -> None:
+    day = rc.count({"query": ["q"], "ads": [["a", "b"]], "clicks": [[1]]})
+    first = day + day
+    first.save(tmp_path / "c")
+    second, third = first + day, first + day + day
+    for total in (second, third, first, first - day):
+        total.save(tmp_path / "c")
+        assert Counts.load(tmp_path / "c") == total
+    third.save(tmp_path / "d")
 
 
 def test_empty_counts_are_saved_and_loaded(tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from reclick.models import MODELS
-from reclick.models.registry import OWN_MODELS
 
 DOCS = Path(__file__).parents[2] / "docs" / "models"
-every_model = pytest.mark.parametrize("name", OWN_MODELS)
+every_model = pytest.mark.parametrize("name", MODELS)
 
 
 def read_page(name: str) -> str:
@@ -91,8 +90,8 @@ def test_the_picture_is_the_one_that_the_script_draws(name: str) -> None:
 
 def test_there_is_no_page_or_picture_of_a_model_that_is_not_there() -> None:
     for ending in ("md", "svg"):
-        assert {path.stem for path in DOCS.glob(f"*.{ending}")} - {"index"} == set(OWN_MODELS)
-    assert set(script("draw").GRAPHS) == set(OWN_MODELS)
+        assert {path.stem for path in DOCS.glob(f"*.{ending}")} - {"index"} == set(MODELS)
+    assert set(script("draw").GRAPHS) == set(MODELS)
 
 
 def test_the_table_of_models_is_the_one_that_the_script_writes() -> None:
@@ -112,7 +111,7 @@ def test_the_table_of_models_is_that_of_the_code() -> None:
             answers[model.satisfaction],
             model.reference,
         ]
-        for name, model in ((name, MODELS[name]) for name in OWN_MODELS)
+        for name, model in ((name, MODELS[name]) for name in MODELS)
     ]
     assert sorted([*row[:4], row[5].strip("| ")] for row in rows) == sorted(expected)
     for row in rows:

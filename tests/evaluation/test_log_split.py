@@ -51,6 +51,17 @@ def test_cuts_say_where_train_and_test_start(tmp_path: Path) -> None:
     assert [len(queries(part)) for part in parts] == [1, 18, 2]
 
 
+@pytest.mark.parametrize("is_categorical", [False, True])
+def test_times_are_text_with_a_zone(tmp_path: Path, is_categorical: bool) -> None:
+    days = [START + timedelta(days=day) for day in range(21)]
+    times = pa.array([f"{day.isoformat()}Z" for day in days[:20]] + ["2026-03-22T10:00:00+02:00"])
+    table = log(timestamp=times.dictionary_encode() if is_categorical else times)
+    assert [len(queries(part)) for part in rc.split(table, tmp_path)] == [7, 7, 7]
+    cuts = ("2026-03-04T10:00:00+02:00", "2026-03-22T08:00:00Z")
+    parts = rc.split(table, tmp_path, cuts=cuts)
+    assert [len(queries(part)) for part in parts] == [2, 18, 1]
+
+
 def test_numbers_are_split_at_cuts_and_refused_without(tmp_path: Path) -> None:
     table = log(second=list(range(21)))
     with pytest.raises(rc.SettingError, match="Give cuts"):
@@ -61,7 +72,8 @@ def test_numbers_are_split_at_cuts_and_refused_without(tmp_path: Path) -> None:
 
 
 def test_a_column_may_name_the_part_of_each_session(tmp_path: Path) -> None:
-    parts = rc.split(log(part=["train"] * 15 + ["test"] * 6), tmp_path, by="part")
+    part = pa.array(["train"] * 15 + ["test"] * 6).dictionary_encode()
+    parts = rc.split(log(part=part), tmp_path, by="part")
     assert parts.history is None
     assert [len(queries(part)) for part in parts[1:]] == [15, 6]
     assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["test.parquet", "train.parquet"]

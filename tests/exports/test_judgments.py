@@ -15,9 +15,10 @@ from reclick.exports import judgments
 from reclick.exports.judgment_table import GradedPairs, PairBatches
 from reclick.exports.request import GradingRule
 from reclick.models import DBN, DCTR, MODELS, PBM
+from tests.support.conformance_kit import LONG_PAGE_MODELS
 from tests.support.export_data import BY_HAND, LEFT_OUT, LOG, ODD, RED, rates
 
-WITH_RELEVANCE = [name for name, model in MODELS.items() if model.attractiveness]
+WITH_RELEVANCE = [name for name in LONG_PAGE_MODELS if MODELS[name].attractiveness]
 SURE_OF_RARE = (
     "luceclick",
 )  # it learns from rare pairs what rare pairs are like, and so may be sure of one that it saw once

@@ -13,6 +13,7 @@ import pytest
 from reclick.errors import CannotAnswerError, NotFittedError, SettingError
 from reclick.exports import export, propensities
 from reclick.models import CM, DCTR, MODELS, PBM, UBM
+from tests.support.conformance_kit import LONG_PAGE_MODELS
 from tests.support.export_data import LOG, rates
 
 PAGES: dict[str, list[Any]] = {
@@ -84,7 +85,7 @@ def test_pbm_recovers_the_examination_of_simulated_clicks() -> None:
     )
 
 
-@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if model.attractiveness])
+@pytest.mark.parametrize("name", [name for name in LONG_PAGE_MODELS if MODELS[name].attractiveness])
 def test_every_model_with_attractiveness_has_propensities(name: str) -> None:
     found = propensities(MODELS[name]().fit(PAGES), PAGES)
     assert found["position"].to_pylist() == [1, 2, 3]

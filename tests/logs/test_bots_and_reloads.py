@@ -336,6 +336,12 @@ def test_columns_of_a_wrong_kind_are_an_error(column: str, values: list[Any]) ->
             pa.array(["2024-01-01T12:00:00Z", "2024-01-01 12:00:10", "2024-01-01T12:00:10"]),
         ),
         (
+            pa.array([7, 7, 8]),
+            pa.array(
+                ["2024-01-01T12:00:00Z", "2024-01-01T12:00:10Z", "2024-01-01T12:00:10Z"]
+            ).dictionary_encode(),
+        ),
+        (
             pa.array(["x", "x", "y"]).dictionary_encode(),
             pa.array([1704110400, 1704110410, 1704110410]),
         ),

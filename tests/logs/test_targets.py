@@ -62,6 +62,38 @@ def test_parts_do_not_replace_the_log(log: Path) -> None:
     assert sorted(path.name for path in log.parent.iterdir()) == ["train.parquet"]
 
 
+def test_the_text_of_the_ads_is_not_replaced(log: Path) -> None:
+    model, to = rc.DCTR().fit(LOG), log.parent / "parts"
+    theirs = to / "train.parquet"
+    to.mkdir()
+    pq.write_table(pa.table({"ad": ["a"], "title": ["mine"]}), theirs)
+    before = theirs.read_bytes()
+    for pages, text in ((log, theirs), (rc.read_sessions(log, ads=str(theirs)), None)):
+        with pytest.raises(rc.UsageError, match="is the text of the ads"):
+            rc.predict(model, pages, theirs, text=text, overwrite=True)
+    with pytest.raises(rc.UsageError, match="is the text of the ads"):
+        rc.split(log, to, by="part", ads=theirs, overwrite=True)
+    assert theirs.read_bytes() == before
+    assert sorted(path.name for path in to.iterdir()) == ["train.parquet"]
+
+
+def test_nothing_is_written_into_the_folder_of_a_model(log: Path) -> None:
+    model, folder = rc.DCTR().fit(LOG), log.parent / "model"
+    model.save(folder)
+    before = sorted((path.name, path.read_bytes()) for path in folder.iterdir())
+    with pytest.raises(rc.UsageError, match="in the folder of a model"):
+        rc.export(model, folder / "manifest.json", format="opensearch", overwrite=True)
+    with pytest.raises(rc.UsageError, match="in the folder of a model"):
+        rc.simulate(50, queries=5).save(folder)
+    assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == before
+
+
+def test_another_manifest_is_no_model(log: Path) -> None:
+    log.with_name("manifest.json").write_text('{"name": "an app"}', encoding="utf-8")
+    target = log.with_name("predictions.parquet")
+    assert rc.predict(rc.DCTR().fit(LOG), log, target).pages == 3
+
+
 def test_an_ads_table_of_somebody_else_stays(log: Path) -> None:
     target, theirs = log.with_name("s.parquet"), log.with_name("s.ads.parquet")
     pq.write_table(pa.table({"ad": ["a"], "title": ["mine"]}), theirs)

@@ -380,6 +380,16 @@ def test_outcomes_of_clicks_are_refused_where_they_are_counted(tmp_path: Path) -
     assert_same(model.clone().fit(log), lazy, log)
 
 
+@pytest.mark.parametrize("argument", ["sessions", "history"])
+def test_impressions_too_large_to_add_are_refused(argument: str, tmp_path: Path) -> None:
+    large = {"query": ["q", "r"], "ads": [["a", "b", "c"]] * 2, "clicks": [[1], []]}
+    large["weight"] = [2.0**51] * 2  # 2^52 sessions, 3 · 2^52 impressions
+    logs: dict[str, Any] = {"sessions": large | {"weight": [1.0, 2.0]}, argument: large}
+    with pytest.raises(LogError, match="impressions, and counts are exact only up to"):
+        rc.DCTR().fit_to(tmp_path / "model", **logs, buckets=2)
+    assert not (tmp_path / "model").exists()
+
+
 def test_wrong_arguments_are_refused(week: Any, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     with pytest.raises(SettingError, match="buckets"):

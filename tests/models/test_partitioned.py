@@ -28,11 +28,12 @@ from reclick.models.partitioned import PartitionedModel
 from reclick.runtime import artifact
 from reclick.service.answers import known_ads
 from reclick.service.hosting import ModelHost
+from tests.support.conformance_kit import LONG_PAGE_MODELS
 from tests.support.inline_engine import InlineEngine
 
 WORDS = ("hot", "cold", "cheap", "pizza", "tea", "shop")
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: (name, {}) for name in MODELS},
+    **{name: (name, {}) for name in LONG_PAGE_MODELS},
     "luceclick, all effects and outcomes": (
         "luceclick",
         {"tune": "off", "components": 2, "position_effect_strength": 5.0},

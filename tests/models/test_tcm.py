@@ -184,10 +184,13 @@ def test_longer_pages_are_refused_with_the_reason() -> None:
         the_model().click_prob(("q", ["a", "b", "c"]))
 
 
-def test_it_is_found_by_name_and_not_listed_among_models_for_any_page() -> None:
+def test_it_is_listed_with_the_length_of_its_pages() -> None:
     assert MODELS["tcm"] is TCM is rc.TCM
     assert "tcm" in MODELS
-    assert "tcm" not in list(MODELS)
+    assert "tcm" in list(MODELS)
+    assert TCM.max_page_ads == 2
+    with pytest.raises(rc.UnknownModelError, match=r"crf, tcm\."):
+        MODELS["no model"]
 
 
 @pytest.mark.parametrize(("model", "most"), [("tcm", 2), ("crf", 12)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,43 @@ def test_an_error_is_not_hidden_and_the_handlers_are_back() -> None:
     with pytest.raises(ValueError, match="wrong"), hold_interrupts():
         raise ValueError("wrong")
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_while_handlers_are_restored_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    handlers = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: lambda number, _: seen.append(number),
+    }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    set_handler = signal.signal
+
+    def set_and_interrupt(number: signal.Signals, handler: Any) -> Any:
+        old = set_handler(number, handler)
+        if number == signal.SIGINT and handler is signal.default_int_handler:
+            signal.raise_signal(signal.SIGINT)
+        return old
+
+    monkeypatch.setattr(signal, "signal", set_and_interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt), hold_interrupts():
+            signal.raise_signal(signal.SIGTERM)
+        assert seen == [signal.SIGTERM]
+        signal.raise_signal(signal.SIGTERM)
+        assert seen == [signal.SIGTERM] * 2
+    finally:
+        for number, handler in before.items():
+            set_handler(number, handler)
+
+
+@pytest.mark.parametrize("handler", [None, signal.SIG_DFL, signal.SIG_IGN])
+def test_a_handler_that_is_not_in_python_stays(
+    monkeypatch: pytest.MonkeyPatch, handler: Any
+) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda _: handler)
+    monkeypatch.setattr(signal, "signal", None)
+    with hold_interrupts():
+        pass
 
 
 def test_other_threads_hold_nothing() -> None:

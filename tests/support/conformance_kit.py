@@ -22,6 +22,8 @@ STRENGTHS = (
 LUCE = {**dict.fromkeys(STRENGTHS, 3.0), "components": 2, "satisfaction_prior": 0.4}
 CASE_SETTINGS: dict[str, dict[str, Any]] = {"luceclick": {**LUCE, "position_effect_strength": None}}
 ROUNDING = {"luceclick": 1e-6}  # its many iterations add to what sums in another order differ by
+# TCM is a model of pages of one or two ads; the logs of most tests have longer ones.
+LONG_PAGE_MODELS = [name for name in MODELS if MODELS[name].max_page_ads != 2]
 
 
 @cache

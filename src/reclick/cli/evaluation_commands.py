@@ -239,7 +239,8 @@ def _select_models(names: str) -> dict[str, ClickModel]:
     for name in filter(None, (part.strip() for part in names.split(","))):
         folder = as_path(name)
         if name not in MODELS and artifact.is_artifact(folder):
-            label, model = folder.name, load(folder)
+            label = folder.name.encode(errors="backslashreplace").decode()
+            model = load(folder)
         else:
             model_name, *settings = name.split(":")
             model = new_model(model_name, settings, option="--models")

@@ -456,6 +456,7 @@ def _describe_class(name: str, model: type[ClickModel]) -> dict[str, Any]:
         "estimates": _list_estimates(model),
         "order_of_clicks": model.ordered,
         "counts_are_enough": model.fits_from_counts,
+        "max_page_ads": model.max_page_ads,
         "reference": model.reference,
     }
 
@@ -493,6 +494,8 @@ def _print_model(name: str) -> None:
         "reference": model.reference,
         "in Python": f"{model.__module__}.{model.__qualname__}",
     }
+    if model.max_page_ads is not None:
+        facts["pages"] = f"of up to {model.max_page_ads} ads"
     if name in BUILT_IN:
         facts["in Python"] = f"reclick.{model.__name__}"
         facts["docs"] = f"docs/models/{name}.md in the repository"

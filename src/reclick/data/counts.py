@@ -31,7 +31,7 @@ from reclick.data.stored_tables import (
 from reclick.errors import LogError, SettingError, StoreError, UsageError
 from reclick.runtime import artifact
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.filesystem import Location
+from reclick.runtime.filesystem import Location, resolve
 from reclick.runtime.jit import kernel
 
 DECAY_TRACE = 1e-6  # residue of a query that decay may leave in one table only
@@ -39,6 +39,17 @@ ROUNDING = 1e-9  # the largest rounding error in a difference of decayed counts
 MAX_TOTAL = 2.0**53  # larger whole numbers do not add exactly
 LOW_BITS = (1 << 32) - 1
 PAIR_TOTALS = ("impressions", "clicks", "last_clicks")
+
+
+@dataclass(slots=True, eq=False)
+class CountsFolder:
+    """A folder that counts were loaded from or saved to, and the fingerprint of its content then.
+
+    Counts share it with those that are made from them, so that a save is known to all of them.
+    """
+
+    place: str
+    fingerprint: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +76,8 @@ class Counts:
     lengths: Float64  # [page length, number of clicks] sessions
     outcomes: OutcomeCounts | None = None  # of clicks; None where all are unknown
     logs: tuple[LogRecord, ...] = field(default=(), compare=False)  # the logs that were counted
+    # of these counts, and of those that they were made from
+    folders: tuple[CountsFolder, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         for each in fields(self):  # so that kernels get one type of array, and compile once
@@ -75,6 +88,10 @@ class Counts:
     def __add__(self, other: Counts) -> Counts:
         _check_counts(other)
         return require_exact_totals(_merge(self, other, 1.0), "The sum of the counts")
+
+    def __radd__(self, other: Any) -> Counts:
+        is_start_of_sum = type(other) is int and other == 0
+        return self if is_start_of_sum else self + other
 
     def __sub__(self, other: Counts) -> Counts:
         _check_counts(other)
@@ -237,11 +254,28 @@ class Counts:
         )
 
     @check_arguments
-    def save(self, folder: Location) -> None:
-        """Write the counts to a folder, atomically: a reader sees the old or the new counts."""
+    def save(self, folder: Location, *, overwrite: bool = False) -> None:
+        """Write the counts to a folder, atomically: a reader sees the old or the new counts.
+
+        If these counts, or some that they were made from, were loaded from the folder or saved to
+        it, and another process has saved to it since, an error is raised unless `overwrite`.
+        """
+        place = str(resolve(folder))
+        saved = [each for each in self.folders if each.place == place]
         settings = {"logs": [each.to_dict() for each in self.logs]}
         tables = {**self.to_tables(), "logs": records_to_table(self.logs)}
-        artifact.write(folder, kind="counts", settings=settings, tables=tables)
+        states = {each.fingerprint for each in saved}
+        replaces = None
+        if saved and not overwrite:  # if they are of two states, one of these was replaced
+            replaces = states.pop() if len(states) == 1 else ""
+        fingerprint = artifact.write(
+            folder, kind="counts", settings=settings, tables=tables, replaces=replaces
+        )
+        for each in saved:
+            each.fingerprint = fingerprint
+        if not saved:
+            folders = (*self.folders, CountsFolder(place, fingerprint))
+            object.__setattr__(self, "folders", folders)
 
     @classmethod
     @check_arguments
@@ -249,7 +283,8 @@ class Counts:
         """Read counts that were saved."""
         contents = artifact.read(folder, kind="counts")
         try:
-            counts = cls.from_tables(contents.tables)
+            folders = (CountsFolder(str(resolve(folder)), contents.fingerprint),)
+            counts = replace(cls.from_tables(contents.tables), folders=folders)
             if "logs" not in contents.tables:  # saved by an earlier version
                 return counts
             logs = records_from_table(contents.settings["logs"], contents.tables["logs"])
@@ -472,6 +507,7 @@ def _merge(a: Counts, b: Counts, sign: float) -> Counts:
         lengths=trim_table(add_tables(a.lengths, sign * b.lengths), zero),
         outcomes=outcomes if outcomes is not None and outcomes.any_known else None,
         logs=(*a.logs, *b.logs) if sign > 0 else remove_logs(a.logs, b.logs),
+        folders=tuple(dict.fromkeys((*a.folders, *b.folders))),
     )
 
 
@@ -524,6 +560,7 @@ def _sum(parts: Sequence[Counts]) -> Counts:
         lengths=lengths,
         outcomes=total,
         logs=tuple(log for part in parts for log in part.logs),
+        folders=tuple(dict.fromkeys(folder for part in parts for folder in part.folders)),
     )
 
 

@@ -17,6 +17,8 @@ from pyarrow import types as arrow_types
 
 from reclick.data.batch import SessionBatch
 from reclick.data.ragged import Int64
+from reclick.data.schema import is_string
+from reclick.data.timestamps import as_times
 from reclick.errors import Argument, LogError, SettingError, UsageError
 from reclick.logs import SessionLog, as_log, read_sessions
 from reclick.logs.conversion import session_table
@@ -126,6 +128,8 @@ def _split_column(batch: SessionBatch, by: str, log: SessionLog) -> pa.Array:
             f"{log.name}: {column.null_count:,} sessions have no {by}, so they belong to no part."
             " Fill it in, or remove these sessions."
         )
+    if arrow_types.is_dictionary(column.type):
+        return column.dictionary.take(column.indices)
     return column
 
 
@@ -134,7 +138,7 @@ def _part_assigner(
 ) -> Callable[[pa.Array], Int64]:
     """A function that maps the column of a batch to indices into PART_NAMES [session]."""
     first = _split_column(next(iter(log.batches(with_rows=True))), by, log)
-    if cuts is None and _is_text(first.type) and first[0].as_py() in PART_NAMES:
+    if cuts is None and is_string(first.type) and first[0].as_py() in PART_NAMES:
         return lambda column: _parts_by_name(column, by)
     if cuts is None and _is_number(first.type):
         raise UsageError(f"{by} holds numbers, for which a week is not defined. ", *GIVE_CUTS)
@@ -163,20 +167,27 @@ def _to_edge(cut: Cut, by: str) -> Any:
     """Convert a cut to the type of the column to split by."""
     try:
         return _to_times(pa.array([cut]), by)[0]
-    except (pa.ArrowException, UnicodeError, OverflowError, TypeError, ValueError) as error:
+    except (
+        LogError,
+        pa.ArrowException,
+        UnicodeError,
+        OverflowError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise SettingError("cuts", cut, "a time, a date or a number") from error
 
 
 def _to_times(column: pa.Array, by: str) -> npt.NDArray[np.generic]:
-    """The column as times, or as numbers if it has numbers."""
+    """The column as times in UTC, or as numbers if it has numbers."""
     if _is_number(column.type):
         return np.asarray(column, np.float64)
-    try:
-        times = column.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid as error:
+    times = as_times(column) if _is_time(column.type) else pa.nulls(len(column))
+    if times.null_count:
+        value = column.filter(pc.is_null(times))[0].as_py()
         raise LogError(
-            f"{by}: {error}. Expected times, numbers, or the words {', '.join(PART_NAMES)}."
-        ) from error
+            f"{by}: got {value!r}. Expected times, numbers, or the words {', '.join(PART_NAMES)}."
+        )
     return np.asarray(times)
 
 
@@ -195,8 +206,9 @@ def _require_sessions(sizes: list[int], log: SessionLog, by: str) -> None:
             raise LogError(f"{log.name}: no session is in {part} when split by {by}. ", *GIVE_CUTS)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(arrow_types.is_string(kind) or arrow_types.is_large_string(kind))
+def _is_time(kind: pa.DataType) -> bool:
+    is_date = arrow_types.is_timestamp(kind) or arrow_types.is_date(kind)
+    return bool(is_date or is_string(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:

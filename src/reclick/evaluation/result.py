@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from reclick.profile import LogProfile
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location
 from reclick.runtime.notebook import render_card, render_table
-from reclick.runtime.outputs import write_files
+from reclick.runtime.outputs import write_files, write_text
 
 EVALUATION_FILES = (
     *("scores.parquet", "differences.parquet", "curves.parquet"),
@@ -173,10 +172,7 @@ class Evaluation:
         }
         write_table = partial(pq.write_table, compression="zstd")
         table_writers = {name: partial(write_table, table) for name, table in tables.items()}
-        text_writers = {
-            name: partial(Path.write_text, data=text, encoding="utf-8")
-            for name, text in texts.items()
-        }
+        text_writers = {name: partial(write_text, text=text) for name, text in texts.items()}
         return write_files(folder, {**table_writers, **text_writers}, overwrite=overwrite)
 
     def __str__(self) -> str:

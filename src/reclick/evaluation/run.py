@@ -60,7 +60,7 @@ from reclick.models import MODELS, ClickModel, load
 from reclick.profile import describe
 from reclick.runtime import artifact
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.filesystem import AnyPath, Location, as_path, is_text
 from reclick.runtime.outputs import complete_commit, remove_leftovers, write_files
 from reclick.runtime.parallel import limit_threads
 from reclick.runtime.progress import (
@@ -185,7 +185,7 @@ def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, C
     if isinstance(models, Mapping):
         by_name = dict(models)
         for name, model in by_name.items():
-            if not isinstance(name, str) or not isinstance(model, ClickModel):
+            if not (isinstance(name, str) and is_text(name) and isinstance(model, ClickModel)):
                 expected = "models by the names to show: {'PBM': rc.PBM()}"
                 raise SettingError("models", models, expected)
     else:

@@ -452,6 +452,7 @@ def _check_whole_log_columns(schema: pa.Schema) -> None:
     user, time = schema.field("user").type, schema.field("timestamp").type
     if not is_text(user):
         raise LogError(f"user: expected text or whole-number ids, got {user}. ", *ADVICE)
+    time = time.value_type if kind_of.is_dictionary(time) else time
     is_date = kind_of.is_timestamp(time) or kind_of.is_date(time)
     if not (is_date or is_string(time) or is_number(time)):
         raise LogError(f"timestamp: expected times, got {time}. ", *ADVICE)

@@ -38,7 +38,7 @@ from reclick.logs.files.source import (
 from reclick.logs.session_log import SessionLog
 from reclick.logs.side_tables import read_ads
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.filesystem import Location, as_path
+from reclick.runtime.filesystem import AnyPath, Location, as_path
 from reclick.runtime.outputs import check_targets, refuse_source_files
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
@@ -106,9 +106,13 @@ def read_sessions(
         )
     log.quick_return_seconds = quick_return_seconds
     log.ads = log.ads if texts is None else texts
-    if is_paths(source):
-        log.files = tuple(map(as_path, find_files(source, any_name=True)))
+    log.files, log.text_files = _list_paths(source, any_name=True), _list_paths(ads)
     return log
+
+
+def _list_paths(source: object, *, any_name: bool = False) -> tuple[AnyPath, ...]:
+    """Return the files that a source is read from; none for a table."""
+    return tuple(map(as_path, find_files(source, any_name=any_name))) if is_paths(source) else ()
 
 
 def as_log(
@@ -144,7 +148,7 @@ def with_text(log: SessionLog, text: object) -> SessionLog:
     if log.ads is not None:
         is_other = pc.invert(pc.is_in(log.ads["ad"], new_ads["ad"].combine_chunks()))
         new_ads = pa.concat_tables([new_ads, log.ads.filter(is_other)])
-    new_log.ads = new_ads
+    new_log.ads, new_log.text_files = new_ads, (*log.text_files, *_list_paths(text))
     return new_log
 
 
@@ -181,7 +185,7 @@ def with_clicks(log: SessionLog, clicks: Sequence[Sequence[int]]) -> SessionLog:
         }
     )
     new_log = read_sessions(table, max_ads=log.max_ads)
-    new_log.ads = log.ads
+    new_log.ads, new_log.files, new_log.text_files = log.ads, log.files, log.text_files
     return new_log
 
 

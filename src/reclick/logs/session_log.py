@@ -294,6 +294,7 @@ class SessionLog:
         self.max_ads = max_ads
         self.provenance = provenance
         self.files: tuple[AnyPath, ...] = ()  # that the log is read from
+        self.text_files: tuple[AnyPath, ...] = ()  # that the text of its ads is read from
         self._sources = sources
         self._summary: ReadSummary | None = None
         self._is_part = False  # whether this is a part of a log that several processes read
@@ -306,8 +307,9 @@ class SessionLog:
 
     @check_arguments
     def refuse_target(self, target: Location) -> None:
-        """Raise if the target is a file of the log itself, under any name."""
+        """Raise if the target is a file of the log or of the text of its ads, under any name."""
         refuse_source_files(target, self.files)
+        refuse_source_files(target, self.text_files, "the text of the ads")
 
     @property
     def name(self) -> str:

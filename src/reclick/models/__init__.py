@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from reclick.models.registry import MODELS, OWN_MODELS, register
+from reclick.models.registry import BUILT_IN, MODELS, register
 
 if TYPE_CHECKING:
     from reclick.models.base import ClickModel
@@ -64,7 +64,7 @@ _HOME = {
     "load": "registry",
     "setting": "settings",
     "updating": "registry",
-    **{class_name: module for module, class_name in OWN_MODELS.values()},
+    **{class_name: module for module, class_name in BUILT_IN.values()},
 }
 
 

@@ -168,6 +168,7 @@ def _pool_history(engine: TaskEngine, history: object) -> tuple[Counts | None, S
     recording = RecordedLog(open_log(history))
     with engine.scratch() as store:
         log = collect_buckets(engine, recording, store, engine.n_tasks, counts_only=True)
+    require_usable_weights(log.head, recording.name)
     return log.head, see_logs([recording.record], "history")
 
 

@@ -42,20 +42,20 @@ BUILT_IN = {  # name: module and class, in the order of `reclick models`
     "scan": ("scan", "DirectionalScan"),
     "pom": ("pom", "POM"),
     "crf": ("crf", "CRF"),
+    "tcm": ("tcm", "TCM"),
 }
-# Models of short pages only: available by name, but not listed with those for pages of any length.
-SHORT_PAGES = {"tcm": ("tcm", "TCM")}
-OWN_MODELS = BUILT_IN | SHORT_PAGES
 
 
 class ModelRegistry(Mapping[str, "type[ClickModel]"]):
     """The models by name: Reclick's own, those registered, and those of installed packages.
 
+    Some are for short pages only: `max_page_ads` of a class is None if pages may have any length.
+
     >>> MODELS["pbm"]
     <class 'reclick.models.examination.PBM'>
     >>> MODELS["pbms"]
     Traceback (most recent call last):
-    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., crf. \
+    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., tcm. \
 Did you mean 'pbm'?
     """
 
@@ -66,7 +66,7 @@ Did you mean 'pbm'?
     def _installed(self) -> dict[str, EntryPoint]:
         """Models that other packages announce, except those with the name of a built-in model."""
         points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-        return {name: point for name, point in points.items() if name not in OWN_MODELS}
+        return {name: point for name, point in points.items() if name not in BUILT_IN}
 
     def __getitem__(self, name: str) -> type[ClickModel]:
         return self.find(name)
@@ -81,8 +81,8 @@ Did you mean 'pbm'?
             raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}")
         if name in self._registered:
             return self._registered[name]
-        if name in OWN_MODELS:
-            return _load_class(*OWN_MODELS[name])
+        if name in BUILT_IN:
+            return _load_class(*BUILT_IN[name])
         if name in self._installed:
             return self.add(_load_installed(self._installed[name]), expected_name=name)
         near = difflib.get_close_matches(str(name).lower(), self, n=1)
@@ -114,7 +114,7 @@ Did you mean 'pbm'?
                 f"{model.__name__}.name: got {name!r}, expected lowercase letters, digits, _ and -."
             )
         existing = self._registered.get(name)
-        if name in OWN_MODELS or (existing is not None and _identity(existing) != _identity(model)):
+        if name in BUILT_IN or (existing is not None and _identity(existing) != _identity(model)):
             raise UsageError(
                 f"There is a model {name!r} already. Give {model.__name__} a new name."
             )
@@ -124,7 +124,7 @@ Did you mean 'pbm'?
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
             return False
-        return name in OWN_MODELS or name in self._registered or name in self._installed
+        return name in BUILT_IN or name in self._registered or name in self._installed
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*BUILT_IN, *self._registered, *self._installed)))

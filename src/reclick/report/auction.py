@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from reclick.report.markup import (
     paragraph,
 )
 from reclick.runtime.filesystem import AnyPath, Location, as_path
-from reclick.runtime.outputs import write_files
+from reclick.runtime.outputs import write_files, write_text
 
 FRONTIER_HEIGHT = 260
 SCORE_METRICS = {
@@ -80,7 +81,7 @@ def write_comparison(
 ) -> AnyPath:
     """Write the report of a comparison to a file, atomically."""
     page, target = render_comparison(comparison), as_path(path)
-    writers = {target.name: lambda temporary: temporary.write_text(page, encoding="utf-8")}
+    writers = {target.name: partial(write_text, text=page)}
     (report_path,) = write_files(target.parent, writers, overwrite=overwrite)
     return report_path
 

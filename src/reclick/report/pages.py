@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from reclick.report.data import (
@@ -50,7 +51,7 @@ from reclick.report.tables import (
     value_text,
 )
 from reclick.runtime.filesystem import AnyPath, Location, as_path
-from reclick.runtime.outputs import write_files
+from reclick.runtime.outputs import write_files, write_text
 
 SECTIONS = (
     decision_section,
@@ -69,7 +70,7 @@ SECTIONS = (
 def write_html(evaluation: EvaluationLike, path: Location, *, overwrite: bool = False) -> AnyPath:
     """Write the report of an evaluation to a file, atomically."""
     page, target = render_html(evaluation), as_path(path)
-    writers = {target.name: lambda temporary: temporary.write_text(page, encoding="utf-8")}
+    writers = {target.name: partial(write_text, text=page)}
     (report_path,) = write_files(target.parent, writers, overwrite=overwrite)
     return report_path
 

@@ -40,13 +40,19 @@ from reclick.runtime.filesystem import (
     is_location,
     resolve,
 )
-from reclick.runtime.outputs import is_file_at, scratch_folder, sync_folder, try_lock
+from reclick.runtime.outputs import (
+    MANIFEST_FILE,
+    is_file_at,
+    scratch_folder,
+    sync_folder,
+    try_lock,
+)
 from reclick.runtime.parallel import thread_limit
 
 logger = logging.getLogger("reclick")
 
 FORMAT_VERSION = 2
-MANIFEST = "manifest.json"
+MANIFEST = MANIFEST_FILE
 ROW_GROUP = 1 << 20
 TEXT_ROW_GROUP = 1 << 17  # rows; their strings are copied in memory to write them
 EXPECTED_FOLDER = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
@@ -387,11 +393,15 @@ def write(
 
 def _refuse_changed(folder: AnyPath, expected: str) -> None:
     """Raise if the folder was written since the state to replace was read."""
-    if is_artifact(folder) and _hash_manifest(_read_manifest(folder)) != expected:
+    if not is_artifact(folder):
+        return
+    manifest = _read_manifest(folder)
+    if _hash_manifest(manifest) != expected:
+        is_model = manifest["kind"] == "model"
+        lock = ", with rc.updating(folder) so that nobody comes between" if is_model else ""
         raise StoreError(
             f"{folder} was changed since it was loaded: saving would undo what somebody else "
-            "added. Load it again and repeat the update, with rc.updating(folder) so that nobody "
-            "comes between, or save with ",
+            f"added. Load it again and repeat the update{lock}, or save with ",
             Argument("overwrite", True),
             ".",
         )

@@ -362,8 +362,8 @@ def arrow_input(location: Location) -> Any:
     return BufferReader(py_buffer(data))
 
 
-def is_text(path: Path) -> bool:
-    """Whether a path is text: on Linux a file name may have any bytes."""
+def is_text(path: Path | str) -> bool:
+    """Whether a path or a name is text: on Linux a file name may have any bytes."""
     try:
         str(path).encode()
     except UnicodeEncodeError:

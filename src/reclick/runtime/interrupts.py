@@ -60,14 +60,30 @@ def hold_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # signals interrupt the main thread only
         return
+    # Only handlers in Python raise: others are left alone.
+    handlers: dict[int, Any] = {
+        number: handler
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if callable(handler := signal.getsignal(number))
+    }
     signals: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    is_held = True
+
+    def handle(number: int, frame: Any) -> None:
+        if is_held:
+            signals.append(number)
+        else:  # it has not been restored, because another signal interrupted that
+            handlers[number](number, frame)
+
     try:
         for number in handlers:
-            signal.signal(number, lambda which, _: signals.append(which))
+            signal.signal(number, handle)
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for which in signals:
-            signal.raise_signal(which)
+        is_held = False
+        try:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        finally:
+            for which in signals:
+                signal.raise_signal(which)

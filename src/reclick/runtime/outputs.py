@@ -33,6 +33,9 @@ COMMIT_FOLDER = ".reclick-commit"
 LIST_FILE = ".reclick-files.json"  # of the files that Reclick wrote to a folder
 LOCK_FILE, PLAN_FILE, CONTENT = "lock", "plan.json", "content"  # in a private folder
 MERGED_FILE = "merged.json"  # there: the list, merged with changes of another run
+MANIFEST_FILE = "manifest.json"  # of the folder of a model or of counts, and how it starts
+MANIFEST_START = re.compile(rb'\{\s*"kind":\s*"\w+",\s*"format":\s*\d')
+MANIFEST_HEAD_BYTES = 256
 LOCK_TIMEOUT = 10.0  # seconds that a process waits for another
 LOCK_RETRY = 0.02  # seconds between two tries
 LARGEST_LIST = 16 << 20  # bytes, of 100,000 files
@@ -65,18 +68,23 @@ def check_targets(targets: Iterable[Location], *, overwrite: bool = False) -> No
     """Raise if a target is not a file, or is a file that Reclick did not write.
 
     Reclick wrote a file if the list of its folder has it with the same content. An empty file may
-    be replaced, and with `overwrite` any file. For a remote file, the only check is whether it can
-    be written.
+    be replaced, and with `overwrite` any file, but none in the folder of a model or of counts. For
+    a remote file, the only other check is whether it can be written.
     """
+    folders: set[AnyPath] = set()
     for target in map(as_path, targets):
         if isinstance(target, RemotePath):
             target.refuse_writing()
-            continue
-        if not is_text(target):
+        elif not is_text(target):
             raise StoreError(
                 f"{target} cannot be written: its path has bytes that are no UTF-8. "
                 "Give a path that is text."
             )
+        if target.parent not in folders:
+            _refuse_artifact_folder(target)
+            folders.add(target.parent)
+        if isinstance(target, RemotePath):
+            continue
         complete_commit(target.parent)
         try:
             status = target.lstat()
@@ -97,6 +105,23 @@ def check_targets(targets: Iterable[Location], *, overwrite: bool = False) -> No
                 Argument("overwrite", True, option="force"),
                 ".",
             )
+
+
+def _refuse_artifact_folder(target: AnyPath) -> None:
+    """Raise if the folder of a target is that of a model or counts, which owns all its files."""
+    manifest = target.parent / MANIFEST_FILE
+    try:
+        if not manifest.is_file():
+            return
+        with manifest.open("rb") as file:
+            is_artifact = MANIFEST_START.match(file.read(MANIFEST_HEAD_BYTES))
+    except OSError:
+        return
+    if is_artifact:
+        raise UsageError(
+            f"{target} is in the folder of a model or of counts, which has only the files that "
+            "save() writes. Give a path outside this folder."
+        )
 
 
 def is_own_file(path: Path) -> bool:
@@ -154,6 +179,11 @@ def write_files(
         for path, write in zip(staged, writers.values(), strict=True):
             write(path)
     return targets
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text to a file, with escapes for the bytes of a file name that are no UTF-8."""
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 @contextlib.contextmanager

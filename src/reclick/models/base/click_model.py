@@ -181,11 +181,24 @@ class ClickModel(AnsweringModel, StoredModel):
         return self._adopt_state(fresh)
 
     @check_arguments
-    def report(self, log: object = None, *, ads: object = None, **options: Any) -> Any:
+    def report(
+        self,
+        log: object = None,
+        *,
+        ads: object = None,
+        labels: object = None,
+        name: str | None = None,
+        level: float = 0.95,
+        resamples: int = 1000,
+        seed: int = 0,
+        engine: Engine | None = None,
+        progress: ProgressOption = None,
+    ) -> Any:
         """Report on this model alone: how well it predicts the `log`, and which ads to act on.
 
-        Without a log, the report only shows what the model has learnt. `options` are those of
-        `reclick.evaluation.report_model`, such as `labels` and `name`.
+        Without a log, the report only shows what the model has learnt. `to_html` of the result
+        writes the page. `name` is the display name, by default that of the class; the other
+        arguments are those of `evaluate`.
 
         >>> from reclick.models import DBN
         >>> week = {"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[2], [1, 2]]}
@@ -194,7 +207,18 @@ class ClickModel(AnsweringModel, StoredModel):
         """
         from reclick.evaluation import report_model
 
-        return report_model(self, log, ads=ads, **options)
+        return report_model(
+            self,
+            log,
+            ads=ads,
+            labels=labels,
+            name=name,
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            engine=engine,
+            progress=progress,
+        )
 
     @property
     def learns_from(self) -> str:
