@@ -128,7 +128,7 @@ def connect(scheme: str, authority: str, query: str) -> tuple[Any, str]:
     Arrow's file systems come first, fsspec's where Arrow has none.
     """
     if scheme in S3:
-        endpoint, region = _first_set(ENDPOINT_VARIABLES), _first_set(REGION_VARIABLES)
+        endpoint, region = _s3_environment()
         # What Arrow reads from the environment itself is part of the key of the cache.
         identity = tuple(map(os.environ.get, ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")))
         return _connect_s3(authority, query, endpoint, region, identity)
@@ -145,7 +145,28 @@ def _connect_s3(
     region: str | None,
     identity: tuple[str | None, ...],
 ) -> tuple[Any, str]:
-    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
+    options, bucket = _make_s3_options(authority, query, endpoint, region)
+    attempts = int(os.environ.get("AWS_MAX_ATTEMPTS") or S3_ATTEMPTS)
+    retry = AwsStandardS3RetryStrategy(max_attempts=max(attempts, 1))
+    limits = {"connect_timeout": S3_CONNECT_SECONDS, "request_timeout": S3_REQUEST_SECONDS}
+    return S3FileSystem(**options, **limits, retry_strategy=retry), bucket
+
+
+def s3_options(authority: str, query: str) -> tuple[dict[str, Any], str]:
+    """How Arrow is to reach a bucket, by the address and the environment; and the bucket."""
+    return _make_s3_options(authority, query, *_s3_environment())
+
+
+def _s3_environment() -> tuple[str | None, str | None]:
+    return _first_set(ENDPOINT_VARIABLES), _first_set(REGION_VARIABLES)
+
+
+def _make_s3_options(
+    authority: str, query: str, endpoint: str | None, region: str | None
+) -> tuple[dict[str, Any], str]:
+    from pyarrow.fs import resolve_s3_region
 
     user, _, bucket = authority.rpartition("@")
     given = dict(parse_qsl(query))
@@ -172,10 +193,7 @@ def _connect_s3(
     if user:
         key, _, secret = user.partition(":")
         options |= {"access_key": unquote(key), "secret_key": unquote(secret)}
-    attempts = int(os.environ.get("AWS_MAX_ATTEMPTS") or S3_ATTEMPTS)
-    retry = AwsStandardS3RetryStrategy(max_attempts=max(attempts, 1))
-    limits = {"connect_timeout": S3_CONNECT_SECONDS, "request_timeout": S3_REQUEST_SECONDS}
-    return S3FileSystem(**options, **limits, retry_strategy=retry), bucket
+    return options, bucket
 
 
 @cache
