@@ -26,6 +26,7 @@ from reclick.engines import as_grouped
 from reclick.errors import SettingError, check_whole
 from reclick.metrics.chunk_sums import score
 from reclick.runtime.filesystem import as_path
+from reclick.simulation import simulate
 from tests.engines.test_engines_agree import assert_same_groups
 from tests.engines.test_tasks import assert_same_model
 from tests.support.s3_server import KEY, SECRET, run_s3_server
@@ -131,8 +132,9 @@ def test_a_cluster_gives_the_answers_of_one_process(
     assert rc.count(log, engine=engine) == rc.count(log)
     few: dict[str, Any] = {"max_iterations": 3, "tolerance": 0}
     simple: dict[str, Any] = {"attractiveness_prior": "overall", **few}
+    free: dict[str, Any] = {"attractiveness_prior": "overall", "tolerance": 1e-3}
     models: list[Any] = [
-        rc.UBM(**UBM),
+        rc.UBM(**free),  # which ends by itself, after the same number of iterations
         rc.DBN(continuation=0.9, **simple),
         rc.CCM(**simple),
         rc.THCM(**simple),
@@ -141,6 +143,12 @@ def test_a_cluster_gives_the_answers_of_one_process(
     for model in models:
         one, two = model.clone().fit(log), model.clone().fit(log, engine=engine)
         assert_same_model(two, one)
+        if model is models[0]:
+            assert one.converged_
+            assert 3 < one.iterations_ < 40
+    later = simulate(2_000, weeks=1, queries=300, seed=5).weeks[0]
+    updated = [one.clone().fit(log).update(later, engine=each) for each in (None, engine)]
+    assert_same_model(updated[1], updated[0])
     scores = [score(one, log), score(one, log, engine=engine)]
     np.testing.assert_allclose(scores[0].sums, scores[1].sums, rtol=1e-9, atol=1e-9)
 

@@ -17,18 +17,43 @@ CONNECT = """
 import os, sys, warnings
 warnings.simplefilter("ignore")
 os.environ["PYSPARK_PYTHON"] = sys.executable
+from pathlib import Path
 import numpy as np
+import pyarrow.parquet as pq
 import reclick as rc
 from pyspark.sql import SparkSession
 session = SparkSession.builder.remote("local[2]").getOrCreate()
 assert "connect" in type(session).__module__
-engine = rc.SparkEngine(session, tasks=3, folder=sys.argv[2])
+engine = rc.SparkEngine(session, tasks=2, folder=sys.argv[2])
 log = sys.argv[1]
+other = rc.simulate(2_000, weeks=1, queries=300, seed=5).weeks[0]
 assert rc.count(log, engine=engine) == rc.count(log)
 assert rc.count(session.read.parquet(log), engine=engine) == rc.count(log)
+frame, folder = session.read.parquet(log), Path(sys.argv[2])
 settings = dict(max_iterations=3, tolerance=0, attractiveness_prior="overall")
-one, two = rc.UBM(**settings).fit(log), rc.UBM(**settings).fit(log, engine=engine)
+model = rc.UBM(**settings)
+one, two = model.clone().fit(log), model.clone().fit(log, engine=engine)
 assert np.array_equal(one.theta_, two.theta_)
+three = model.fit_to(folder / "model", frame, buckets=4, engine=engine).to_memory()
+assert abs(one.theta_ - three.theta_).max() < 1e-9
+rc.predict(one, log, folder / "one.parquet")
+rc.predict(one, log, folder / "two.parquet", engine=engine)
+lazy = rc.load(folder / "model", cache_bytes=1000)  # one bucket at a time
+rc.predict(lazy, frame, folder / "three.parquet", engine=engine)
+first, second, third = (
+    pq.read_table(folder / f"{name}.parquet")["click_prob"].combine_chunks().values.to_numpy()
+    for name in ("one", "two", "three")
+)
+assert np.array_equal(first, second)
+assert abs(first - third).max() < 1e-9
+local, remote = (
+    rc.evaluate({"UBM": one}, log, in_sample=True, resamples=5, engine=each).scores["value"]
+    for each in (None, engine)
+)
+assert np.allclose(local.to_numpy(), remote.to_numpy(), rtol=1e-9, equal_nan=True)
+engines = None, engine
+counted = [rc.MultiClick().fit(log, engine=one).update(other, engine=one) for one in engines]
+assert counted[0].training_counts == counted[1].training_counts
 engine.close()
 session.stop()
 print("the same")

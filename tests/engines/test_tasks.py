@@ -123,6 +123,18 @@ def test_one_query_with_half_the_sessions() -> None:
     assert_same_model(rc.UBM().fit(skewed, engine=engine), rc.UBM().fit(skewed))
 
 
+def test_many_pairs_in_one_process_are_announced(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = as_table(random_sessions(np.random.default_rng(1), 50))
+    count(table, engine=InlineEngine())
+    assert not caplog.messages
+    monkeypatch.setattr("reclick.engines.tasks.MANY_PAIRS", 10)
+    for reduce in (count, as_grouped):
+        reduce(table, engine=InlineEngine())
+        assert "table: up to 0 million pairs come to the memory" in caplog.messages.pop()
+
+
 def test_row_groups_and_files_are_parts(tmp_path: Path) -> None:
     table = as_table(random_sessions(np.random.default_rng(1), 200))
     pq.write_table(table.slice(0, 120), tmp_path / "a.parquet", row_group_size=30)

@@ -24,12 +24,13 @@ from typer.testing import CliRunner
 import reclick as rc
 from reclick.cli import app
 from reclick.errors import LogError, StoreError, UsageError
+from reclick.logs.files.lake import DELTA_OPTIONS, _describe_store
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import as_path, match_glob
+from reclick.runtime.filesystem import RemotePath, as_path, match_glob
 from reclick.runtime.outputs import atomic_file
 from tests.support.inline_engine import InlineEngine
 from tests.support.plain_metrics import as_table, random_log
-from tests.support.s3_server import S3Server, run_s3_server
+from tests.support.s3_server import KEY, SECRET, S3Server, run_s3_server
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "ubi"
 LOG = as_table(random_log(5, 300))
@@ -164,6 +165,60 @@ def test_a_delta_table_in_a_bucket_is_read(bucket: str) -> None:
     deltalake.DeltaTable(f"{bucket}/t", storage_options=options).delete("query = 'r'")
     kept = LOG.filter(pa.compute.not_equal(LOG["query"], "r"))
     assert rc.count(f"{bucket}/t") == rc.count(kept)
+
+
+@pytest.fixture
+def tables(bucket: str, server: S3Server, tmp_path: Path) -> list[str]:
+    """The addresses of a Delta and an Iceberg table in a bucket, without the scheme."""
+    import deltalake
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    deltalake.write_deltalake(f"{bucket}/d", LOG, storage_options={"AWS_ALLOW_HTTP": "true"})
+    properties = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{bucket}/i"}
+    catalog = SqlCatalog("tests", **properties, **{"s3.endpoint": server.url})
+    catalog.create_namespace("search")
+    table = catalog.create_table("search.sessions", schema=LOG.schema)
+    table.append(LOG)
+    places = [f"{bucket}/d", table.metadata_location]
+    catalog.close()
+    return [place.removeprefix("s3://") for place in places]
+
+
+def test_tables_of_lakes_are_reached_as_files_are(
+    tables: list[str], server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = rc.count(LOG)
+    for place in tables:
+        assert rc.count(f"s3://{place}") == expected
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+    for place in tables:
+        assert rc.count(f"s3://{place}") == expected
+    for name in server.environment:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
+    options = f"endpoint_override=127.0.0.1:{server.port}&scheme=http&region=us-east-1"
+    for place in tables:
+        assert rc.count(f"s3://{KEY}:{SECRET}@{place}?{options}") == expected
+    monkeypatch.setattr("deltalake.DeltaTable", fail_with("error 403 Forbidden"))
+    with pytest.raises(StoreError, match=r"s3://.*/d\?.* cannot be read: access is denied"):
+        rc.count(f"s3://{KEY}:{SECRET}@{tables[0]}?{options}")
+
+
+def fail_with(message: str) -> Any:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(message)
+
+    return fail
+
+
+def test_options_of_other_stores_are_refused_for_tables_of_lakes() -> None:
+    path = RemotePath.from_uri("gs://bucket/table?retry_limit_seconds=3")
+    with pytest.raises(LogError, match=r"table\?retry.* take options of an address for S3 only"):
+        _describe_store(path, DELTA_OPTIONS)
+    public = RemotePath.from_uri("s3://bucket/table?anonymous=true&region=eu-west-1")
+    expected = {"AWS_REGION": "eu-west-1", "AWS_SKIP_SIGNATURE": "true"}
+    assert _describe_store(public, DELTA_OPTIONS) == ("s3://bucket/table", expected)
 
 
 def test_tasks_exchange_their_files_through_a_bucket(bucket: str, tmp_path: Path) -> None:

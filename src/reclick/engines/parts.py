@@ -49,6 +49,7 @@ class PartReport(NamedTuple):
     recorder: LogRecorder
     lengths: Float64  # [page length, number of clicks] sessions
     earlier: Float64 | None  # [outcome] of clicks that were not the last
+    pairs: int = 0  # of the part
 
 
 class DealtSessions:
@@ -93,7 +94,8 @@ def count_part(part: LogPart, name: str, store: Store, buckets: int) -> PartRepo
 
 def _report(part: LogPart, recorder: LogRecorder, counts: Counts) -> PartReport:
     earlier = None if counts.outcomes is None else counts.outcomes.earlier
-    return PartReport(part.summary, recorder, counts.lengths, earlier)
+    pairs = len(counts.impressions)
+    return PartReport(part.summary, recorder, counts.lengths, earlier, pairs)
 
 
 def merge_counts(store: Store, names: Sequence[str], bucket: int) -> Counts:

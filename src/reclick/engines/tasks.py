@@ -9,6 +9,7 @@ and the driver adds up their sums in their order, so rounding is the same in all
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 from abc import ABC, abstractmethod
@@ -52,6 +53,8 @@ from reclick.runtime.progress import PROGRESS_VARIABLE, report_progress
 
 Result = TypeVar("Result")
 Task = Callable[[int], Result]
+logger = logging.getLogger("reclick")
+MANY_PAIRS = 20_000_000  # in the memory of the driver, some 7 GB
 SERIAL_PARTS = 8  # of a log, one of which is in memory at a time
 
 
@@ -90,6 +93,7 @@ class TaskEngine(ABC):
         with self.scratch() as store:
             what = "parts counted"
             names, reports = self.read_parts(count_part, log, store, self.buckets, what)
+            _announce_pairs(log.name, reports)
             buckets = self.run(partial(merge_counts, store, names), self.buckets, "buckets merged")
             return join_counts(buckets, reports)
 
@@ -99,6 +103,7 @@ class TaskEngine(ABC):
         with self.scratch() as store:
             what = "parts grouped"
             names, reports = self.read_parts(group_part, log, store, self.buckets, what)
+            _announce_pairs(log.name, reports)
             buckets = self.run(partial(merge_groups, store, names), self.buckets, "buckets merged")
             return join_groups(buckets, reports)
 
@@ -282,6 +287,18 @@ class SerialEngine(TaskEngine):
 
 
 NO_REPORT: tuple[Any, ...] = (None, None, None)
+
+
+def _announce_pairs(name: str, reports: Sequence[PartReport]) -> None:
+    """Say so before many pairs are put together in this process."""
+    pairs = sum(each.pairs for each in reports)
+    if pairs > MANY_PAIRS:
+        logger.warning(
+            "%s: up to %s million pairs come to the memory of this process, with 300 to 400 bytes "
+            "each. A fit in buckets (fit_to, or --buckets) leaves them with the tasks.",
+            name,
+            f"{pairs / 1e6:,.0f}",
+        )
 
 
 def result_of_part(part: int) -> str:

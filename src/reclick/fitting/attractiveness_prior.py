@@ -544,7 +544,9 @@ def select_ad_prior(
         return prior, prior.report
     added = f"together they add {gain:+.4f} per pair to the log-evidence"
     if gain >= MIN_EVIDENCE:  # by chance, as there are few pairs
-        added = f"together they add only {total:.2g} to the log-evidence, {MIN_TOTAL_EVIDENCE:g} needed"
+        added = (
+            f"together they add only {total:.2g} to the log-evidence, {MIN_TOTAL_EVIDENCE:g} needed"
+        )
     return None, f"{prior.sources}; {added}, so all pairs have one prior mean"
 
 

@@ -129,7 +129,7 @@ def connect(scheme: str, authority: str, query: str) -> tuple[Any, str]:
     Arrow's file systems are used where they exist, else those of fsspec.
     """
     if scheme in S3:
-        endpoint, region = _first_set(ENDPOINT_VARIABLES), _first_set(REGION_VARIABLES)
+        endpoint, region = _s3_environment()
         # Arrow reads these from the environment, so they belong to the key of the cache.
         identity = tuple(map(os.environ.get, ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")))
         return _connect_s3(authority, query, endpoint, region, identity)
@@ -146,7 +146,27 @@ def _connect_s3(
     region: str | None,
     identity: tuple[str | None, ...],
 ) -> tuple[Any, str]:
-    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
+    options, bucket = _make_s3_options(authority, query, endpoint, region)
+    retry = AwsStandardS3RetryStrategy(max_attempts=_read_attempts())
+    limits = {"connect_timeout": S3_CONNECT_SECONDS, "request_timeout": S3_REQUEST_SECONDS}
+    return S3FileSystem(**options, **limits, retry_strategy=retry), bucket
+
+
+def s3_options(authority: str, query: str) -> tuple[dict[str, Any], str]:
+    """How Arrow is to reach a bucket, by the address and the environment; and the bucket."""
+    return _make_s3_options(authority, query, *_s3_environment())
+
+
+def _s3_environment() -> tuple[str | None, str | None]:
+    return _first_set(ENDPOINT_VARIABLES), _first_set(REGION_VARIABLES)
+
+
+def _make_s3_options(
+    authority: str, query: str, endpoint: str | None, region: str | None
+) -> tuple[dict[str, Any], str]:
+    from pyarrow.fs import resolve_s3_region
 
     user, _, bucket = authority.rpartition("@")
     parameters = dict(parse_qsl(query))
@@ -173,9 +193,7 @@ def _connect_s3(
     if user:
         key, _, secret = user.partition(":")
         options |= {"access_key": unquote(key), "secret_key": unquote(secret)}
-    retry = AwsStandardS3RetryStrategy(max_attempts=_read_attempts())
-    limits = {"connect_timeout": S3_CONNECT_SECONDS, "request_timeout": S3_REQUEST_SECONDS}
-    return S3FileSystem(**options, **limits, retry_strategy=retry), bucket
+    return options, bucket
 
 
 def _read_attempts() -> int:

@@ -7,10 +7,8 @@ have rows that were deleted or replaced later.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -20,8 +18,26 @@ from reclick.logs.files.source import DELTA_LOG
 from reclick.logs.files.stream import TABLE_NAME, ScanSource, open_scan
 from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import AnyPath, RemotePath
+from reclick.runtime.object_store import S3, explain_remote_errors, s3_options
 
 ICEBERG_METADATA = ".metadata.json"
+# Arrow's options of S3, and what they are called by the readers.
+DELTA_OPTIONS = {
+    "endpoint_override": "AWS_ENDPOINT_URL",
+    "region": "AWS_REGION",
+    "access_key": "AWS_ACCESS_KEY_ID",
+    "secret_key": "AWS_SECRET_ACCESS_KEY",
+    "anonymous": "AWS_SKIP_SIGNATURE",
+    "force_virtual_addressing": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+}
+ICEBERG_OPTIONS = {
+    "endpoint_override": "s3.endpoint",
+    "region": "s3.region",
+    "access_key": "s3.access-key-id",
+    "secret_key": "s3.secret-access-key",
+    "anonymous": "s3.anonymous",
+    "force_virtual_addressing": "s3.force-virtual-addressing",
+}
 
 
 def open_lake_path(
@@ -62,16 +78,37 @@ def _load_delta(path: AnyPath) -> Any:
     deltalake = import_extra("deltalake", "reclick[delta]")
     if not isinstance(path, RemotePath):
         return deltalake.DeltaTable(str(path))
-    user, _, authority = path.authority.rpartition("@")
-    if path.scheme not in {"s3", "s3a"}:
-        authority, user = path.authority, ""
-    options: dict[str, str] = {}
-    if user:
-        key, _, secret = user.partition(":")
-        options |= {"AWS_ACCESS_KEY_ID": unquote(key), "AWS_SECRET_ACCESS_KEY": unquote(secret)}
-    if os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+    address, options = _describe_store(path, DELTA_OPTIONS)
+    if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         options["AWS_ALLOW_HTTP"] = "true"
-    return deltalake.DeltaTable(f"{path.scheme}://{authority}{path.path}", storage_options=options)
+    with explain_remote_errors(path):
+        return deltalake.DeltaTable(address, storage_options=options)
+
+
+def _describe_store(path: RemotePath, names: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The address of a table, and how to reach its store, in the words of a reader.
+
+    Readers have connections of their own: all that the address and the environment say is passed
+    on. What they read from the environment themselves is not.
+    """
+    if path.scheme not in S3:
+        if path.query:
+            raise LogError(
+                f"{path}: the readers of Delta and Iceberg take options of an address for S3 only. "
+                "Leave out what follows the question mark, and set what their libraries read from "
+                "the environment; or give the Parquet files of a copy of the table."
+            )
+        return f"{path.scheme}://{path.authority}{path.path}", {}
+    options, bucket = s3_options(path.authority, path.query)
+    if "endpoint_override" in options:
+        scheme = options.get("scheme", "https")
+        options["endpoint_override"] = f"{scheme}://{options['endpoint_override']}"
+    text = {
+        name: str(value).lower() if value in (True, False) else value
+        for name, value in options.items()
+    }
+    options = {theirs: text[name] for name, theirs in names.items() if name in text}
+    return f"{path.scheme}://{bucket}{path.path}", options
 
 
 def _open_delta(
@@ -87,10 +124,9 @@ def _load_iceberg(path: AnyPath) -> Any:
     table = import_extra("pyiceberg.table", "reclick[iceberg]")
     if not isinstance(path, RemotePath):
         return table.StaticTable.from_metadata(path.resolve().as_uri()).scan()
-    options = {"s3.endpoint": endpoint} if (endpoint := os.environ.get("AWS_ENDPOINT_URL")) else {}
-    return table.StaticTable.from_metadata(
-        f"{path.scheme}://{path.authority}{path.path}", properties=options
-    ).scan()
+    address, options = _describe_store(path, ICEBERG_OPTIONS)
+    with explain_remote_errors(path):
+        return table.StaticTable.from_metadata(address, properties=options).scan()
 
 
 def _open_iceberg(
