@@ -99,15 +99,15 @@ def _describe_store(path: RemotePath, names: Mapping[str, str]) -> tuple[str, di
                 "the environment; or give the Parquet files of a copy of the table."
             )
         return f"{path.scheme}://{path.authority}{path.path}", {}
-    options, bucket = s3_options(path.authority, path.query)
-    if "endpoint_override" in options:
-        scheme = options.get("scheme", "https")
-        options["endpoint_override"] = f"{scheme}://{options['endpoint_override']}"
+    arrow_options, bucket = s3_options(path.authority, path.query)
+    if "endpoint_override" in arrow_options:
+        scheme = arrow_options.get("scheme", "https")
+        arrow_options["endpoint_override"] = f"{scheme}://{arrow_options['endpoint_override']}"
     text = {
         name: str(value).lower() if value in (True, False) else value
-        for name, value in options.items()
+        for name, value in arrow_options.items()
     }
-    options = {theirs: text[name] for name, theirs in names.items() if name in text}
+    options = {option: text[name] for name, option in names.items() if name in text}
     return f"{path.scheme}://{bucket}{path.path}", options
 
 
