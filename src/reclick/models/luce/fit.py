@@ -31,7 +31,7 @@ from reclick.text.word_rates import TokenLists
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT_QUERY_STRENGTH = 16.0
 ROUGH: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
-LEAST_INFORMATION = 1e-9
+LEAST_THETA_INFORMATION = 1e-9
 LuceResult = FitResult[LuceParameters, Statistics]
 
 
@@ -149,7 +149,7 @@ class LuceState(NamedTuple):
         has_f, query = hyper.query_strength is not None, self.layout.counts.pair_query
         f_prior = (hyper.query_strength or 0.0) * self.parameters.query_outside.weights()
         information = marginal_information(outside, ads, prior, query, f_prior, has_f)
-        return np.maximum(information, LEAST_INFORMATION)
+        return np.maximum(information, LEAST_THETA_INFORMATION)
 
 
 def fit_luce(
