@@ -13,6 +13,8 @@ from typer.main import get_command
 
 from reclick.cli import app
 from reclick.cli.command import OTHER_PANEL, PANELS
+from reclick.cli.console import _announce_compilation
+from reclick.runtime import jit
 from reclick.runtime.parallel import thread_limit
 from tests.support.commands import Run, write_log
 
@@ -147,3 +149,16 @@ def test_options_of_engines_go_with_their_engine(
     code, _, err = run("fit", log, "--to", str(tmp_path / "model"), *arguments)
     assert code == 2
     assert message in err
+
+
+@pytest.mark.parametrize(("is_cached", "line"), [(True, "once."), (False, "in every run")])
+def test_the_time_to_compile_is_announced(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    is_cached: bool,
+    line: str,
+) -> None:
+    monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path if is_cached else None)
+    _announce_compilation.__wrapped__()
+    assert line in capsys.readouterr().err

@@ -31,8 +31,8 @@ LAYERS = (
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ROOT = "reclick"  # the public names, which are above everything but the entry points
 
-# A result shows itself: `Evaluation.to_html` and `MechanismComparison.to_html` import the report
-# when they are called.
+# Imports up, when a method is called (decision 16): `Evaluation.to_html` and
+# `MechanismComparison.to_html` show themselves, and `ClickModel.report` evaluates the model.
 ALLOWED = {("auction", "report"), ("evaluation", "report"), ("models", "evaluation")}
 
 

@@ -93,6 +93,14 @@ def test_what_is_no_list_of_judgments_is_refused(
         rc.read_judgments(tmp_path / name)
 
 
+def test_a_missing_column_is_named_with_the_names_that_it_may_have() -> None:
+    with pytest.raises(rc.LogError, match=r"has no column ad\..* ad \(or docid, ") as refusal:
+        rc.compare_judgments({"query": ["p"], "foo": ["x"], "grade": [1]}, A)
+    assert "columns=" not in str(refusal.value)  # it has no such argument
+    with pytest.raises(rc.LogError, match=r"grade .*expected a number, got string\. Name its"):
+        rc.read_judgments({"query": ["p"], "ad": ["x"], "grade": ["good"]})
+
+
 def test_a_missing_file_and_lists_without_a_common_pair_are_refused(tmp_path: Path) -> None:
     with pytest.raises(rc.LogError, match="does not exist"):
         rc.read_judgments(tmp_path / "none.qrels")

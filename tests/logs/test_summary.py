@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from reclick.logs import read_sessions
 from tests.logs.validation.test_validate import rows_of_all_kinds
+from tests.support.format_samples import write_sample
 from tests.support.log_tables import session, table
 
 LOG = [
@@ -63,3 +65,16 @@ def test_rows_are_kept_or_dropped_and_nothing_else(rows: list[dict[str, Any]]) -
         len(found) == min(log.summary.dropped[reason], 3)
         for reason, found in log.summary.examples.items()
     )
+
+
+def test_the_rows_of_xml_are_those_kept_and_those_dropped(tmp_path: Path) -> None:
+    text = write_sample("trec_session", tmp_path).read_text(encoding="utf-8")
+    session_text = text[text.index("<session") : text.index("</root>")]
+    broken = session_text.replace("</session>", "<<</session>")
+    path = tmp_path / "sessiontrack2014.xml"
+    path.write_text(f"<root>{session_text}{broken}{session_text}</root>", encoding="utf-8")
+    summary = read_sessions(path, format="trec_session", on_error="drop").summary
+    rows, kept, dropped = (line.split() for line in str(summary).splitlines()[:3])
+    assert rows == ["rows", str(summary.kept + 1)]
+    assert kept[1] == str(summary.kept)
+    assert dropped[-2] == "1"

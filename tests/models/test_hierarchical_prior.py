@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import reclick as rc
 from reclick.data.ragged import Float64
 from reclick.engines import DuckDBEngine
 from reclick.models import DCTR, MODELS, UBM, ClickModel, load
@@ -172,6 +174,15 @@ def test_where_ads_say_nothing_of_their_pairs_all_pairs_have_one_mean(name: str)
     assert "so all pairs have one prior mean" in model.prior_report_
     assert model._pairs.ad_prior is None
     assert np.ptp(model._pair_prior().mean) == 0
+
+
+def test_a_gain_that_may_be_chance_is_reported_as_too_small() -> None:
+    log = rc.simulate(400, weeks=1, queries=30, seed=3).weeks[0]
+    assert re.search(
+        r"add \+0\.\d{4} per pair to the log-evidence, less than the 0\.0001 per pair and 2 of all "
+        r"pairs that rule out chance, so all pairs have one prior mean",
+        DCTR().fit(log).prior_report_,
+    )
 
 
 def test_held_out_sessions_are_better_predicted() -> None:

@@ -26,6 +26,7 @@ from reclick.errors import (
 )
 from reclick.logs import read_ads
 from reclick.models.base import ClickModel
+from reclick.models.base.storage import PROBABILITY_ROUNDING
 from reclick.runtime.jit import kernel
 from reclick.runtime.time_limit import check_time
 from reclick.text.word_rates import TextIndex
@@ -34,7 +35,6 @@ PAGES_AT_ONCE = 4096  # pages per call of a model
 STEPS_AT_ONCE = 100_000_000  # steps between two checks of the time limit
 MULTILINEAR = ("paper", "examination")
 IGNORES_ADS = ("pm", "am")  # the number of clicks depends only on the length of the page
-ROUNDING = 1e-9
 
 
 class CandidateSet(NamedTuple):
@@ -87,7 +87,7 @@ class ChoiceParameters:
         most = float(self.theta.max(initial=0.0))
         if self.variant == "paper":
             most *= float(self.gamma[0, : slots + 1, :slots].sum(axis=1).max())
-        return most <= 1.0 + ROUNDING
+        return most <= 1.0 + PROBABILITY_ROUNDING
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from reclick.auction.slates import Slate, SlateSearch, score_slate
 from reclick.data.batch import Float64, Int64
 from reclick.runtime.time_limit import check_time
 
-ROUNDING = 1e-12  # relative rounding error of the objective
+OBJECTIVE_ROUNDING = 1e-12  # relative rounding error of the objective
 MAX_STEPS = 1000  # of the search for a threshold bid
 
 
@@ -97,7 +97,7 @@ def price_gsp_model(auction: AuctionInput, only: int | None = None) -> Outcome:
     the line of the slate that is shown meets that of the best slate at the last step.
     """
     best = auction.find_best()
-    tolerance = ROUNDING * max(1.0, abs(best.objective))
+    tolerance = OBJECTIVE_ROUNDING * max(1.0, abs(best.objective))
 
     def price(position: int, ad: int) -> tuple[float, Slate]:
         slope = auction.weight[ad] * best.clicks[position]
@@ -176,7 +176,7 @@ def _price_each(
 
 def _round_to_limits(price: float, reserve: float, bid: float) -> float:
     """Set a price to the reserve or the bid if it differs only by rounding error."""
-    error = ROUNDING * max(1.0, bid)
+    error = OBJECTIVE_ROUNDING * max(1.0, bid)
     if price <= reserve + error:
         return reserve
     return bid if price >= bid - error else price

@@ -24,7 +24,7 @@ from reclick.models.base import ClickModel
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.parallel import parallel_map
 
-SMALLEST_PROBABILITY = 1e-9
+LEAST_ATTRACTIVENESS = 1e-9
 LISTED_SLATES = 5
 
 
@@ -175,7 +175,7 @@ def _with_draw(choice: ChoiceParameters, relevance: RelevanceDraws, draw: int) -
         factor = _odds(relevance.attractiveness[draw]) / _odds(relevance.value)
         theta = choice.theta * factor[None, :, None]
     else:
-        factor = relevance.attractiveness[draw] / np.maximum(relevance.mean, SMALLEST_PROBABILITY)
+        factor = relevance.attractiveness[draw] / np.maximum(relevance.mean, LEAST_ATTRACTIVENESS)
         theta = np.minimum(choice.theta * factor[None, :, None], 1.0)
     assert relevance.satisfaction is not None  # noqa: S101  (choice models have satisfaction)
     rho = np.ascontiguousarray(relevance.satisfaction[draw])
@@ -183,5 +183,5 @@ def _with_draw(choice: ChoiceParameters, relevance: RelevanceDraws, draw: int) -
 
 
 def _odds(probability: Float64) -> Float64:
-    inside = np.clip(probability, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
+    inside = np.clip(probability, LEAST_ATTRACTIVENESS, 1 - LEAST_ATTRACTIVENESS)
     return inside / (1 - inside)

@@ -105,12 +105,13 @@ def progress_bars() -> Iterator[Progress]:
 @cache
 def _announce_compilation() -> None:
     """Print once that kernels must be compiled, if none is in the cache."""
-    from reclick.runtime.jit import cache_is_empty
+    from reclick.runtime.jit import cache_folder, cache_is_empty
 
     if cache_is_empty():
-        console(stderr=True).print(
-            "First run: compiling, which takes a minute or two once.", style="dim"
-        )
+        line = "First run: compiling, which takes a minute or two once."
+        if cache_folder() is None:
+            line = "Compiling, which takes a minute or two in every run, as nothing can be cached."
+        console(stderr=True).print(line, style="dim")
 
 
 def console(*, stderr: bool = False) -> Any:

@@ -35,7 +35,7 @@ from reclick.runtime.filesystem import Location, resolve
 from reclick.runtime.jit import kernel
 
 DECAY_TRACE = 1e-6  # residue of a query that decay may leave in one table only
-ROUNDING = 1e-9  # the largest rounding error in a difference of decayed counts
+COUNT_ROUNDING = 1e-9  # the largest rounding error in a difference of decayed counts
 MAX_TOTAL = 2.0**53  # larger whole numbers do not add exactly
 LOW_BITS = (1 << 32) - 1
 PAIR_TOTALS = ("impressions", "clicks", "last_clicks")
@@ -112,7 +112,9 @@ class Counts:
         """
         outcomes = self.outcomes
         outcome_tables = () if outcomes is None else (outcomes.last, outcomes.earlier)
-        if not all(part.min(initial=0) >= -ROUNDING for part in (self.lengths, *outcome_tables)):
+        if not all(
+            part.min(initial=0) >= -COUNT_ROUNDING for part in (self.lengths, *outcome_tables)
+        ):
             return False
         query_impressions, query_sessions = np.zeros((2, len(self.queries)))
         totals = self.impressions, self.clicks, self.last_clicks
@@ -394,12 +396,12 @@ def is_possible(
     """
     possible = True
     for i in range(len(pair_query)):
-        possible &= impressions[i] - clicks[i] >= -ROUNDING
-        possible &= clicks[i] - last_clicks[i] >= -ROUNDING
-        possible &= last_clicks[i] >= -ROUNDING
+        possible &= impressions[i] - clicks[i] >= -COUNT_ROUNDING
+        possible &= clicks[i] - last_clicks[i] >= -COUNT_ROUNDING
+        possible &= last_clicks[i] >= -COUNT_ROUNDING
         query_impressions[pair_query[i]] += impressions[i]
     for i in range(len(visit_query)):
-        possible &= sessions[i] >= -ROUNDING
+        possible &= sessions[i] >= -COUNT_ROUNDING
         query_sessions[visit_query[i]] += sessions[i]
     for query in range(len(query_impressions)):
         both = (query_impressions[query] > 0) & (query_sessions[query] > 0)
@@ -455,10 +457,10 @@ def _check_counts(other: object) -> None:
 def _merge(a: Counts, b: Counts, sign: float) -> Counts:
     """Compute a + sign · b in the canonical order, without rows that become zero.
 
-    A sum keeps every value, however small. A difference drops values up to `ROUNDING`, which are
-    residues of rounding.
+    A sum keeps every value, however small. A difference drops values up to `COUNT_ROUNDING`, which
+    are residues of rounding.
     """
-    zero = ROUNDING if sign < 0 else 0.0
+    zero = COUNT_ROUNDING if sign < 0 else 0.0
     queries, query_a, query_b = _union(a.queries, b.queries)
     ads, ad_a, ad_b = _union(a.ads, b.ads)
     sequences, sequence_a, sequence_b = _union(
@@ -670,7 +672,7 @@ def _outcome_tables(outcomes: OutcomeCounts) -> dict[str, pa.Table]:
 
 
 def _read_totals(tables: dict[str, pa.Table], table: str, column: str, length: int) -> Float64:
-    totals = read_numbers(tables, table, column, length=length, low=-ROUNDING)
+    totals = read_numbers(tables, table, column, length=length, low=-COUNT_ROUNDING)
     return totals.astype(np.float64, copy=False)
 
 

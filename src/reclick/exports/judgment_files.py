@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.schema import NUMBER, PAIR_COLUMNS, Column
-from reclick.errors import LogError, SettingError
+from reclick.errors import Argument, LogError, SettingError
 from reclick.exports.text_rows import ONE_WORD_CODES, TEXT
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.files.source import abbreviate, is_paths, open_sources, shorten_names
@@ -182,7 +182,17 @@ def _read_columns(source: Any, value_names: Sequence[str]) -> pa.Table:
         return table.set_column(2, "value", pc.negate(table["value"])) if is_rank else table
     if first_error is None:
         raise LogError(f"{source} cannot be read.")
-    raise first_error
+    raise _explain_columns(first_error, value_names)
+
+
+def _explain_columns(error: LogError, value_names: Sequence[str]) -> LogError:
+    """Replace the advice to map columns, for which these functions have no argument."""
+    if not any(isinstance(part, Argument) and part.name == "columns" for part in error.args):
+        return error
+    problem = str(error.args[0]).rpartition(". ")[0]
+    names = (QUERY_NAMES, AD_NAMES, value_names)
+    columns = ", ".join(f"{first} (or {', '.join(others)})" for first, *others in names)
+    return LogError(f"{problem}. Name its columns {columns}.")
 
 
 def _column_names(value_names: Sequence[str]) -> Iterator[tuple[str, str, str]]:

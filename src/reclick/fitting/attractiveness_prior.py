@@ -543,9 +543,10 @@ def select_ad_prior(
     if gain >= MIN_EVIDENCE and total >= MIN_TOTAL_EVIDENCE:
         return prior, prior.report
     added = f"together they add {gain:+.4f} per pair to the log-evidence"
-    if gain >= MIN_EVIDENCE:  # by chance, as there are few pairs
+    if gain > 0:
         added = (
-            f"together they add only {total:.2g} to the log-evidence, {MIN_TOTAL_EVIDENCE:g} needed"
+            f"{added}, less than the {MIN_EVIDENCE:.4f} per pair and {MIN_TOTAL_EVIDENCE:g} of all "
+            "pairs that rule out chance"
         )
     return None, f"{prior.sources}; {added}, so all pairs have one prior mean"
 

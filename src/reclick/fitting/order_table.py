@@ -28,7 +28,7 @@ from reclick.runtime.arguments import check_arguments
 from reclick.runtime.jit import kernel
 
 STRENGTH = 8.0  # pseudo-choices: the prior of a transition, given its distance
-MAX_ITERATIONS, TOLERANCE = 500, 1e-6
+MAX_ITERATIONS, GAIN_TOLERANCE = 500, 1e-6
 
 
 class _Sequences(NamedTuple):
@@ -73,7 +73,7 @@ class OrderTable:
             log_prior=FactorTable.log_prior,
             sessions=float(sequences.weight.sum()),
             max_iterations=MAX_ITERATIONS,
-            tolerance=TOLERANCE,
+            tolerance=GAIN_TOLERANCE,
             quiet=True,
         )
         return cls(result.parameters.weights()[0])

@@ -29,7 +29,7 @@ MEAN_STRENGTH = 5.0  # pseudo-clicks: the prior of the satisfaction of a pair
 ABANDON_STRENGTH = 10.0  # pseudo-clicks after which the user went on
 FIRST_ABANDONED = 0.2  # of unsatisfied clicks, before EM
 MAX_ITERATIONS = 500
-TOLERANCE = 1e-6  # change of any share
+OUTCOME_TOLERANCE = 1e-6  # change of any share
 
 _CONVERSION, _RETURN = np.divmod(np.arange(N_OUTCOMES), 3)
 HAPPENED = np.array([_CONVERSION == 2, (_RETURN == 1) & (_CONVERSION < 2)]).astype(np.float64)
@@ -176,7 +176,7 @@ def count_satisfied(
         rho = posterior_mean(satisfied, clicks, centre, strength)
         rho = np.clip(rho, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
         rates = prior.estimate(np.stack([by_outcome - expected, expected]))
-        if np.abs(share - previous).max() < TOLERANCE:
+        if np.abs(share - previous).max() < OUTCOME_TOLERANCE:
             break
     return CountedSatisfaction(
         satisfied, share, float(np.clip(centre, PRIOR_MARGIN, 1 - PRIOR_MARGIN))

@@ -103,9 +103,10 @@ class ReadSummary:
         return asdict(self)
 
     def __str__(self) -> str:
-        pages = self.rows - sum(self.dropped_records.values())
+        pages = self.rows
         lines = [_format_line("rows", pages)]
         if self.records is not None:
+            pages -= sum(self.dropped_records.values())
             lines = [_format_line("records read", self.records), _format_line("pages", pages)]
         lines.append(_format_line("kept", self.kept, pages))
         for reason, count in self.dropped.items():

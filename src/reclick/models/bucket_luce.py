@@ -500,7 +500,7 @@ def _store_start(fitted: FittedLuce, part: BucketPart) -> None:
 def _finish_pilot(fitted: FittedLuce, part: BucketPart) -> None:
     """Write the record of each ad, and the parameters of the pilot with the variance of each ρ."""
     state = LuceState.of(fitted.hyper, *_load_result(fitted, part))
-    parameters = state.parameters.with_rho_variance(state.information)
+    parameters = state.with_rho_variance().parameters
     part.store.put(f"{START}-{part.bucket}", [parameters])
     store_record(part.store, part.bucket, state.ad_record(), state.layout.counts)
 

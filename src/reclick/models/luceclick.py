@@ -57,8 +57,7 @@ class LuceClick(ClickModel):
     for a query or an ad. Attractiveness is reported as the probability of a click on an ad alone on
     a page, θ / (1 + θ). `prior_report_` describes where its prior comes from.
 
-    A setting that is "auto" has its default, or a value chosen on held-out sessions: see `tune` and
-    `hyperparameters_`.
+    A setting "auto" has its default or a value chosen on held-out sessions: `hyperparameters_`.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = LuceClick().fit(log)
@@ -182,8 +181,7 @@ class LuceClick(ClickModel):
     ) -> None:
         """Run EM from where the last fit ended; old sessions count by sums of their statistics.
 
-        This is an approximation, and the hyperparameters stay the same: fit again from time to
-        time.
+        This is an approximation, with the same hyperparameters: fit again from time to time.
         """
         state, old_counts = last._state, last._pairs.counts
         counts = old_counts.decay(decay) + new.counts
@@ -217,9 +215,8 @@ class LuceClick(ClickModel):
         """Set the weights on the scale of an ad alone on a page: P(click) = θ / (1 + θ).
 
         This holds for a query whose f is `typical_outside`, by default that of the state. With
-        several components θ is a mean of odds. If `attractiveness_prior` is a number, it only sets
-        the scale, so that an unseen pair has this attractiveness; click probabilities do not
-        change.
+        several components θ is a mean of odds. If `attractiveness_prior` is a number, it is the
+        attractiveness of an unseen pair; it sets the scale, and changes no click probability.
         """
         parameters, layout = self._state.parameters, self._state.layout
         self.typical_outside_ = typical_outside or self._state.typical_outside()
@@ -270,16 +267,14 @@ class LuceClick(ClickModel):
 
     def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
         """Betas by Laplace's approximation, which treats the components as known."""
-        is_known, hyper = pairs.row >= 0, self._state.hyper
-        prior = hyper.apply_strength(self._pairs.unseen_prior(pairs))
-        theta = np.where(is_known, self.theta_[pairs.row], prior.mean * self._unseen_scale)
-        information = np.where(is_known, self.theta_information_[pairs.row], prior.strength)
+        prior = self._state.hyper.apply_strength(self._pairs.unseen_prior(pairs))
+        theta = self._pairs.take_or(self.theta_, pairs.row, prior.mean * self._unseen_scale)
+        information = self._pairs.take_or(self.theta_information_, pairs.row, prior.strength)
         rho = self._pairs.take_or(self.rho_, pairs.row, self.satisfaction_)
         unseen = self._state.parameters.satisfaction.prior_information
         satisfied = self._pairs.take_or(self.rho_information_, pairs.row, unseen)
-        return PairPosteriors(
-            logit_posterior(theta / (1 + theta), information), logit_posterior(rho, satisfied)
-        )
+        attractiveness = logit_posterior(theta / (1 + theta), information)
+        return PairPosteriors(attractiveness, logit_posterior(rho, satisfied))
 
     def _with_values(self, attractiveness: Float64, satisfaction: Float64 | None) -> Self:
         """As in every model, but `theta_` are odds here."""

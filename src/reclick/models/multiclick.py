@@ -27,7 +27,7 @@ from reclick.fitting.outcomes import CountedSatisfaction, count_satisfied, mean_
 from reclick.fitting.posterior import PairPosteriors, word_posterior
 from reclick.fitting.rates import RateTable
 from reclick.models.base import ClickModel, cannot_fit_in_buckets, get_counts
-from reclick.models.base.storage import ROUNDING
+from reclick.models.base.storage import PROBABILITY_ROUNDING
 from reclick.models.batching import open_pages, pad_pages, stack_padded
 from reclick.models.kernels.stops_and_transitions import (
     DEFAULT_STRENGTH,
@@ -378,7 +378,7 @@ def _prior_from_dict(saved: dict[str, Any]) -> tuple[StopsAndTransitions, float]
 def _read_probabilities(saved: dict[str, Any], name: str) -> Float64:
     """Read saved probabilities; raises `StoreError` if a value is not between 0 and 1."""
     values = np.array(saved[name], np.float64)
-    if not ((values >= -ROUNDING) & (values <= 1 + ROUNDING)).all():
+    if not ((values >= -PROBABILITY_ROUNDING) & (values <= 1 + PROBABILITY_ROUNDING)).all():
         raise StoreError(
             f"The folder has {name} = {saved[name]!r:.100}, expected probabilities: it was "
             "altered. Fit again, and save to a new folder."

@@ -27,7 +27,7 @@ from reclick.text.word_rates import TextModel, TokenLists
 PRIOR_STRENGTHS = (10_000.0, 3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)  # of a weight, in clicks
 CROSS_FIT_STRENGTHS = (1000.0, 100.0, 10.0)
 PRIOR_CLICKS = 1.0  # of the rate of a word in cross-fitting: no word makes a click impossible
-LEAST_RATE = 1e-6
+LEAST_WORD_RATE = 1e-6
 NEWTON_STEPS = 10
 CONJUGATE_GRADIENT_STEPS = 30  # in each step of Newton's method
 N_FOLDS = 3
@@ -135,7 +135,7 @@ def cross_fit_rates(
     best_model: TextModel = fit_word_rates(*data, prior_clicks=PRIOR_CLICKS)
     if best > 0:
         best_model = regularisation_path(*data, CROSS_FIT_STRENGTHS[:best])[-1]
-    return best_model, np.maximum(rates[best], LEAST_RATE)
+    return best_model, np.maximum(rates[best], LEAST_WORD_RATE)
 
 
 def fit_word_rates(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 MOST_STORED_REDUNDANCY = 1e6
-ROUNDING = 1e-9  # a stored probability may be outside its limits by this
+PROBABILITY_ROUNDING = 1e-9  # a stored probability may be outside its limits by this
 NEVER_NEGATIVE = ("exposure_", "information_", "clicks_", "pooled_")
 
 
@@ -202,5 +202,5 @@ class StoredModel(DescribedModel):
     def _limits(self, name: str) -> tuple[float, float]:
         """Return the least and the greatest value of a fitted attribute."""
         if name in self.probabilities:
-            return -ROUNDING, 1 + ROUNDING
+            return -PROBABILITY_ROUNDING, 1 + PROBABILITY_ROUNDING
         return (0.0 if name.endswith(NEVER_NEGATIVE) else -np.inf), np.inf

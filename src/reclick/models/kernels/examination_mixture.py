@@ -31,12 +31,15 @@ from reclick.fitting.mixture import (
     shift_odds,
     to_posterior,
 )
-from reclick.models.kernels.examination_em import ExaminationParameters, ExaminationPrior
+from reclick.models.kernels.examination_em import (
+    SMALLEST_PRODUCT,
+    ExaminationParameters,
+    ExaminationPrior,
+)
 from reclick.runtime.jit import kernel
 
 FIRST_SHIFT = 1.0  # of the outermost components, in log-odds, where EM starts
 LEAST_MIXING = 1e-6
-SMALLEST_PRODUCT = 1e-200  # the logarithm of a smaller product is taken before it underflows
 
 
 class MixtureParameters(NamedTuple):

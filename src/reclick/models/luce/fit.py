@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from reclick.text.word_rates import TokenLists
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT_QUERY_STRENGTH = 16.0
 ROUGH: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
-LEAST_INFORMATION = 1e-9
+LEAST_THETA_INFORMATION = 1e-9
 LuceResult = FitResult[LuceParameters, Statistics]
 
 
@@ -105,8 +106,12 @@ class LuceState(NamedTuple):
         information = np.stack([at.place_pairs(decay * row) for row in self.information])
         initial = initial_parameters(layout, self.hyper, prior, self.parameters.mixing.mean)
         parameters = initial.continue_from(self.parameters, rows, decay)
-        parameters = parameters.with_rho_variance(information)
-        return LuceState(self.hyper, layout, parameters, information)
+        return LuceState(self.hyper, layout, parameters, information).with_rho_variance()
+
+    def with_rho_variance(self) -> LuceState:
+        """Set the variance of each ρ, given the information of the sessions."""
+        satisfaction = self.parameters.satisfaction.with_variance(self.information[-1])
+        return self._replace(parameters=replace(self.parameters, satisfaction=satisfaction))
 
     def typical_outside(self) -> float:
         """The geometric mean, over sessions, of f of the frequency class of their query."""
@@ -133,10 +138,7 @@ class LuceState(NamedTuple):
         return out
 
     def attractiveness_information(self) -> Float64:
-        """The information on log θ of each pair, if the other weights of its query are unknown too.
-
-        The posterior of θ follows from it by Laplace's approximation.
-        """
+        """The information on log θ of each pair; the other weights of its query are unknown too."""
         (outside, ads, _), hyper, appeal = self.information, self.hyper, self.parameters.appeal
         pairs = len(self.layout.pair_class)
         prior = appeal.strength[:pairs] * appeal.level(PAIR) / appeal.mean[:pairs]
@@ -147,7 +149,7 @@ class LuceState(NamedTuple):
         has_f, query = hyper.query_strength is not None, self.layout.counts.pair_query
         f_prior = (hyper.query_strength or 0.0) * self.parameters.query_outside.weights()
         information = marginal_information(outside, ads, prior, query, f_prior, has_f)
-        return np.maximum(information, LEAST_INFORMATION)
+        return np.maximum(information, LEAST_THETA_INFORMATION)
 
 
 def fit_luce(
@@ -191,13 +193,10 @@ def fit_pilot(
     """Run a quick fit with one component and one prior mean for all pairs.
 
     It gives the record of each ad, from which the prior of attractiveness is fitted, and the
-    variance of each ρ, which later fits start from. The outside options of queries have a stronger
-    prior than in later fits. Otherwise the outside option of a query with few sessions could
-    explain them, and its ads would seem alike.
+    variance of each ρ, which later fits start from. Outside options of queries have a stronger
+    prior here: that of a query with few sessions could explain them, and its ads would seem alike.
     """
     pairs = len(data.layout.pair_class)
     flat = PairPrior(np.ones(pairs), np.full(pairs, PILOT_STRENGTH))
     result = fit_luce(data, plan_pilot(hyper), flat, None, engine=engine, **ROUGH)
-    state = LuceState.of(hyper, data, result)
-    parameters = state.parameters.with_rho_variance(state.information)
-    return state._replace(parameters=parameters)
+    return LuceState.of(hyper, data, result).with_rho_variance()

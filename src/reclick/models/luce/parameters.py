@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -80,10 +80,6 @@ class LuceParameters(ParameterTables):
     mixing: MixingWeights  # [query, component]
     satisfaction: RateTable  # [pair] ρ, from clicks with another ad remaining
     outcomes: OutcomeTable  # of conversions and quick returns
-
-    def with_rho_variance(self, information: Float64) -> LuceParameters:
-        """Set the variance of each ρ, given the information of the sessions [3, pair]."""
-        return replace(self, satisfaction=self.satisfaction.with_variance(information[-1]))
 
 
 class Layout(NamedTuple):
