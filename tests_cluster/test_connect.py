@@ -51,7 +51,9 @@ local, remote = (
     for each in (None, engine)
 )
 assert np.allclose(local.to_numpy(), remote.to_numpy(), rtol=1e-9, equal_nan=True)
-counted = [rc.MultiClick().fit(log, engine=each).update(other, engine=each) for each in (None, engine)]
+counted = [
+    rc.MultiClick().fit(log, engine=each).update(other, engine=each) for each in (None, engine)
+]
 assert counted[0].training_counts == counted[1].training_counts
 engine.close()
 session.stop()
