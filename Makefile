@@ -27,9 +27,9 @@ lab: $(SERVE)  ## the ad lab in a browser, on the model of the demo
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest --numprocesses 2
 
-test-cluster: $(READY)  ## Spark on a cluster of two workers, Spark Connect, and killed processes: some minutes
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'pyspark[connect]'
-	$(BIN)/python -m pytest -q tests_cluster
+test-cluster: $(READY)  ## Spark on a cluster of two workers, Spark Connect, killed processes, and Ray: ten minutes
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'pyspark[connect]' ray
+	$(BIN)/python -m pytest -q tests_cluster tests/engines/test_ray.py
 
 check: $(READY)  ## ruff, mypy strict, and the contracts of layers and names
 	$(BIN)/ruff check .

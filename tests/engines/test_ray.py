@@ -1,4 +1,4 @@
-"""Ray gives the answers of one process."""
+"""Ray gives the answers of one process. `make test-cluster` installs it and runs this."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reclick.errors import LogError, SettingError
 from reclick.simulation import simulate
 from tests.engines.test_tasks import assert_same_model
 
-ray: Any = pytest.importorskip("ray", reason="Ray is not installed (pip install ray)")
+ray: Any = pytest.importorskip("ray", reason="Ray is not installed: make test-cluster does")
 UBM: dict[str, Any] = {"max_iterations": 3, "tolerance": 0, "attractiveness_prior": "overall"}
 
 

@@ -265,6 +265,21 @@ def test_an_export_has_the_pairs_of_the_whole_model_bucket_by_bucket(tmp_path: P
     assert table.sort_by(order).equals(pq.read_table(tmp_path / "whole.parquet").sort_by(order))
 
 
+def test_the_relevance_of_all_pairs_comes_bucket_by_bucket(tmp_path: Path) -> None:
+    model = open_with_little_memory(tmp_path)
+    before, tables = model._cache.loads, []
+    for number, table in enumerate(model.iterate_relevance(10, level=0.8), 1):
+        tables.append(table)
+        assert model._cache.loads - before <= number  # one bucket more at most
+        assert len(np.unique(query_buckets(table["query"].combine_chunks(), 7))) == 1
+    assert model._cache.loads - before <= 7
+    order = [("query", "ascending"), ("ad", "ascending")]
+    whole = fitted("ubm").relevance(level=0.8)
+    assert pa.concat_tables(tables).sort_by(order).equals(whole.sort_by(order))
+    together = pa.concat_tables(fitted("ubm").iterate_relevance(10, level=0.8))
+    assert together.sort_by(order).equals(whole.sort_by(order))
+
+
 @pytest.mark.parametrize("variant", ["ubm", "luceclick"])
 def test_scores_are_those_of_the_whole_model(variant: str, tmp_path: Path) -> None:
     model = open_with_little_memory(tmp_path, variant)

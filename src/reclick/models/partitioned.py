@@ -284,6 +284,7 @@ class PartitionedModel(ClickModel):
                 parts.append(bucket.rows.take(rows))
         return self._restore(concatenate_rows(parts)) if parts else self._head
 
+    @check_arguments
     def group_buckets(self, least: int = 1) -> Int64:
         """Assign a group to each bucket, so that the buckets of a group fit in memory together.
 
@@ -292,7 +293,7 @@ class PartitionedModel(ClickModel):
         sizes = np.zeros(self.buckets)
         for each in self._bucket_entries.values():
             sizes[each.bucket] = ROWS_FACTOR * each.bytes
-        limit = min(float(self.cache_bytes), sizes.sum() / least)
+        limit = min(float(self.cache_bytes), sizes.sum() / check_whole("least", least, 1))
         limit = max(limit, sizes.sum() / MOST_GROUPS, 1.0)
         group = ((np.cumsum(sizes) - sizes / 2) // limit).astype(np.int64)
         return np.unique(group, return_inverse=True)[1].astype(np.int64)
@@ -324,7 +325,7 @@ class PartitionedModel(ClickModel):
         text: object = None,
         level: float = 0.9,
     ) -> pa.Table:
-        """As in every model. All pairs are one table; `rc.export` writes them bucket by bucket."""
+        """As in every model. All pairs are one table; `iterate_relevance` takes less memory."""
         options: dict[str, Any] = {"text": text, "level": level}
         if query is not None:
             part = self._gather_queries(pa.array([str(query)]))

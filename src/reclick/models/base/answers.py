@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 
 MOST_SEQUENCES = 1_000_000  # the largest `top` of `rank_sequences`
+PAIRS_TOGETHER = 1 << 18  # pairs per table of relevance
 
 
 class AnsweringModel(DescribedModel):
@@ -313,6 +314,18 @@ class AnsweringModel(DescribedModel):
             "clicks": self._pairs.take_or(counts.clicks, lookup.row, 0.0),
         }
         return pa.table({"query": lookup.queries, "ad": lookup.ads, **estimates, **support})
+
+    @check_arguments
+    def iterate_relevance(
+        self, size: int = PAIRS_TOGETHER, *, level: float = 0.9
+    ) -> Iterator[pa.Table]:
+        """`relevance` of all pairs, in tables of about `size`; no query is in two of them.
+
+        A model in buckets reads one bucket at a time, so that all pairs are never in memory.
+        """
+        self.check_fitted()
+        for pairs in self.iterate_pairs(check_whole("size", size, 1)):
+            yield self.relevance(pairs, level=level)
 
     @check_arguments
     def explain(self, query: str, ad: str, *, text: object = None) -> Explanation:
