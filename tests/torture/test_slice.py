@@ -11,6 +11,7 @@ import pytest
 
 import reclick as rc
 from torture.__main__ import format_table
+from torture.bombs import BOMBS, Bombs, _count, many_members
 from torture.campaign import Campaign, Failure, shrink
 from torture.children import run_in_child
 from torture.commands import CrashesAtSteps, FilesOfOthers, FullDisks, Kills, WritingCampaign
@@ -29,6 +30,7 @@ SLICE: list[tuple[type[Campaign], int]] = [
     (ForgedEvaluations, 6),
     (Rivals, 2),
     (Numerics, 12),
+    (Bombs, 2),
 ]
 WRITING: list[tuple[type[WritingCampaign], int]] = [
     (CrashesAtSteps, 20),
@@ -49,6 +51,7 @@ def run_slice(campaign: Campaign, attempts: int, folder: Path) -> None:
 def frugal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECLICK_THREADS", "1")
     monkeypatch.setattr("torture.campaign.SHRINK_ATTEMPTS", 5)
+    monkeypatch.setattr(Bombs, "megabytes", (2, 8))
     monkeypatch.setattr(rc, "MODELS", {name: rc.MODELS[name] for name in FEW_MODELS})
 
 
@@ -61,6 +64,12 @@ def test_a_slice_of_the_torture_is_withstood(
     (tmp_path / "prepared").mkdir()
     campaign.prepare(tmp_path / "prepared")
     run_slice(campaign, attempts, tmp_path)
+
+
+def test_the_members_of_an_archive_are_read(tmp_path: Path) -> None:
+    """Its bomb says nothing if the archive is refused unread."""
+    assert many_members in BOMBS.values()
+    assert _count(many_members(tmp_path, 1 << 20)) == 32
 
 
 @pytest.fixture(scope="module")

@@ -66,8 +66,12 @@ FULL_ROW = {"ad": "a", "ads": ["a", "b"], "position": 3, "time": NOON, "marked":
 def read(file: LogFile) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
     """The records with their numbers, and the lines that were not readable."""
     report = ReadReport()
-    reader = read_parquet_records if file.is_parquet else read_json_records
-    rows = [row for table in reader(file, FIELDS, report) for row in table.to_pylist()]
+    tables = (
+        read_parquet_records(file, FIELDS, report)
+        if file.is_parquet
+        else (table for _, table in read_json_records([file], FIELDS, report))
+    )
+    rows = [row for table in tables for row in table.to_pylist()]
     assert set(report.bad_rows.dropped) <= {"not readable"}
     return rows, [
         (example.row, example.got) for example in report.bad_rows.examples.get("not readable", [])
@@ -218,6 +222,60 @@ def test_only_the_neighbourhood_of_a_bad_line_is_read_line_by_line(
     ]
     assert all(row["ad"] == "a" for row in rows)
     assert 0 < sum(slow) <= json_records.FEW_LINES
+
+
+def test_small_files_are_parsed_together_and_keep_their_records_and_bad_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 12: a block of DuckDB takes milliseconds, and an archive may have 4,000 members."""
+    blocks: list[int] = []
+    extract = json_records.JsonExtractor.extract
+
+    def count_lines(self: json_records.JsonExtractor, lines: Any) -> Any:
+        blocks.append(len(lines))
+        return extract(self, lines)
+
+    monkeypatch.setattr(json_records.JsonExtractor, "extract", count_lines)
+    files = []
+    for place in range(300):
+        end = [b"{"] if place in {120, 121} else []
+        lines = [b"", {"id": f"a{place}"}, {"id": f"b{place}"}, *end]
+        files.append(written(tmp_path, *lines, name=f"{place}.ndjson"))
+    report = ReadReport()
+    rows = [
+        (file.where, row["ad"], row["number"])
+        for file, table in read_json_records(files, FIELDS, report)
+        for row in table.to_pylist()
+    ]
+    assert rows == [
+        (f"{place}.ndjson", f"{letter}{place}", number)
+        for place in range(300)
+        for number, letter in ((2, "a"), (3, "b"))
+    ]
+    examples = report.bad_rows.examples["not readable"]
+    assert [(each.where, each.row) for each in examples] == [("120.ndjson", 4), ("121.ndjson", 4)]
+    assert len(blocks) < 30
+
+
+@pytest.mark.parametrize("size", [0, 200, 1 << 20])
+def test_the_size_of_blocks_changes_nothing(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_records, "SMALL_BYTES", size)
+    monkeypatch.setattr(json_records, "JSON_BLOCK_BYTES", 64)
+    files = [
+        written(tmp_path, *[{"id": f"a{row}"} for row in range(rows)], name=f"{rows}.ndjson")
+        for rows in (9, 1, 4)
+    ]
+    report = ReadReport()
+    lines = [
+        (file.where, number)
+        for file, table in read_json_records(files, FIELDS, report)
+        for number in table["number"].to_pylist()
+    ]
+    assert lines == [
+        (f"{rows}.ndjson", number) for rows in (9, 1, 4) for number in range(1, rows + 1)
+    ]
 
 
 def test_numbers_go_on_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ Queries with their hits, and events, joined by query_id.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -138,14 +139,11 @@ def _configure(options: EventOptions) -> Reader:
                 scratch_folder() as folder,
                 PartitionedQuery(folder, USER_EVENT_SCHEMA, join.num_partitions) as users,
             ):
-                for index, file in sorted(
-                    enumerate(files), key=lambda each: not _has_queries(each[1])
-                ):
-                    read_records = read_parquet_records if file.is_parquet else read_json_records
-                    for table in read_records(file, UBI_FIELDS, report):
-                        for records in table.to_batches():
-                            batch = _UbiBatch(records, index, file.where, report, options)
-                            batch.add_to(join, users)
+                numbers = {file: index for index, file in enumerate(files)}
+                for file, table in _read_records(files, report):
+                    for records in table.to_batches():
+                        batch = _UbiBatch(records, numbers[file], file.where, report, options)
+                        batch.add_to(join, users)
                 _add_clicks_with_dwell_times(users, join)
 
         return join_pages(
@@ -158,6 +156,18 @@ def _configure(options: EventOptions) -> Reader:
         )
 
     return read
+
+
+def _read_records(files: list[LogFile], report: ReadReport) -> Iterator[tuple[LogFile, pa.Table]]:
+    """Yield the records of all files, each with its file; those with queries are read first."""
+    sorted_files = sorted(files, key=lambda file: not _has_queries(file))
+    for is_parquet, group in itertools.groupby(sorted_files, lambda file: file.is_parquet):
+        if is_parquet:
+            for file in group:
+                for table in read_parquet_records(file, UBI_FIELDS, report):
+                    yield file, table
+        else:
+            yield from read_json_records(list(group), UBI_FIELDS, report)
 
 
 def _add_clicks_with_dwell_times(users: PartitionedQuery, join: PageJoin) -> None:

@@ -6,6 +6,7 @@ is halved until it has only a few lines, which are parsed one by one.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -46,6 +47,7 @@ JsonObject = dict[str, Any]
 Bool = npt.NDArray[np.bool_]
 FEW_LINES = 200  # an invalid block is halved to this size, then parsed line by line
 JSON_BLOCK_BYTES = 16 << 20  # parsed at a time
+SMALL_BYTES = 1 << 20  # of lines of several files that are parsed together
 SEARCH_BYTES = 1 << 18  # searched for line ends at a time; fits a cache
 THREAD_LINES = 2048  # parsed at a time by a thread of DuckDB
 SAMPLE_OBJECTS = 20  # to recognise a format
@@ -68,13 +70,21 @@ class RecordChunk(NamedTuple):
 
 
 def read_json_records(
-    file: LogFile, fields: Sequence[RecordField], report: ReadReport
-) -> Iterator[pa.Table]:
-    """Yield the records of a file, with unparsed values, and with line numbers as `number`."""
-    for chunk in prefetch(_read_chunks(file, fields, report)):
-        for line, got in chunk.bad:
-            report.add_bad_row(NOT_READABLE, file.where, line, got)
-        yield add_numbers(chunk.records, chunk.line)
+    files: Sequence[LogFile], fields: Sequence[RecordField], report: ReadReport
+) -> Iterator[tuple[LogFile, pa.Table]]:
+    """Yield records with their file, with unparsed values, and with line numbers as `number`.
+
+    Small files are parsed together, since a block takes milliseconds however few its lines are.
+    """
+    for block, chunk in prefetch(_read_chunks(files, fields, report)):
+        for row, got in chunk.bad:
+            report.add_bad_row(NOT_READABLE, block.file_of(row).where, int(block.line[row]), got)
+        file = block.file[chunk.line]
+        starts = np.flatnonzero(np.diff(file, prepend=-1))
+        for start, end in itertools.pairwise([*starts.tolist(), len(file)]):
+            records = chunk.records.slice(start, end - start)
+            rows = chunk.line[start:end]
+            yield block.file_of(rows[0]), add_numbers(records, block.line[rows])
 
 
 def read_objects(file: LogFile, report: ReadReport) -> Iterator[tuple[int, JsonObject]]:
@@ -129,17 +139,63 @@ def split_lines(block: bytes) -> tuple[pa.BinaryArray, Int64, int]:
     return lines.take(pa.array(rows)) if blank else lines, rows, len(lines)
 
 
+class LineBlock(NamedTuple):
+    """Lines of one or several files that are parsed together."""
+
+    files: Sequence[LogFile]
+    lines: pa.BinaryArray
+    file: Int64  # [line] its index in files
+    line: Int64  # [line] its number in its file
+
+    def file_of(self, row: int) -> LogFile:
+        """The file of a line."""
+        return self.files[int(self.file[row])]
+
+
 def _read_chunks(
-    file: LogFile, fields: Sequence[RecordField], report: ReadReport
-) -> Iterator[RecordChunk]:
-    first = 1
+    files: Sequence[LogFile], fields: Sequence[RecordField], report: ReadReport
+) -> Iterator[tuple[LineBlock, RecordChunk]]:
+    """Yield chunks of records, each with its block; their lines are rows of the block."""
     with JsonRecordReader(fields) as reader:
+        for block in _join_small_blocks(_read_blocks(files, report)):
+            for chunk in reader.read(block.lines, np.arange(len(block.lines))):
+                yield block, chunk
+
+
+def _read_blocks(files: Sequence[LogFile], report: ReadReport) -> Iterator[LineBlock]:
+    for index, file in enumerate(files):
+        first = 1
         for block in as_json_lines(file).blocks(report.advance, block_bytes=JSON_BLOCK_BYTES):
-            lines, index, total = split_lines(block)
+            lines, rows, total = split_lines(block)
             report.add_records(len(lines))
             if len(lines):
-                yield from reader.read(lines, first + index)
+                yield LineBlock(files, lines, np.full(len(lines), index), first + rows)
             first += total
+
+
+def _join_small_blocks(blocks: Iterator[LineBlock]) -> Iterator[LineBlock]:
+    """Join blocks up to `SMALL_BYTES` in all."""
+    small_blocks: list[LineBlock] = []
+    size = 0
+    for block in blocks:
+        if size + block.lines.nbytes > SMALL_BYTES and small_blocks:
+            yield _join_blocks(small_blocks)
+            small_blocks, size = [], 0
+        small_blocks.append(block)
+        size += block.lines.nbytes
+    if small_blocks:
+        yield _join_blocks(small_blocks)
+
+
+def _join_blocks(blocks: list[LineBlock]) -> LineBlock:
+    if len(blocks) == 1:
+        return blocks[0]
+    return LineBlock(
+        blocks[0].files,
+        pa.concat_arrays([block.lines for block in blocks]),
+        np.concatenate([block.file for block in blocks]),
+        np.concatenate([block.line for block in blocks]),
+    )
 
 
 class JsonRecordReader:
