@@ -146,7 +146,7 @@ def test_a_model_reports_on_itself_with_and_without_a_log() -> None:
     with pytest.raises(UsageError, match="without a log"):
         model.report(labels=market.labels)
     with pytest.raises(TypeError, match=r"ClickModel\.report\(\) got .*'to'"):
-        model.report(to="report.html")
+        model.report(to="report.html")  # type: ignore[call-arg]
 
 
 def test_a_report_of_a_model_alone_has_its_ads_and_no_scores(tmp_path: Any) -> None:

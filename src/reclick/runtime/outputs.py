@@ -19,7 +19,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
@@ -171,7 +171,7 @@ def _read_private(path: Path) -> bytes:
 
 
 def write_files(
-    folder: Location, writers: dict[str, Callable[[Path], object]], *, overwrite: bool = False
+    folder: Location, writers: Mapping[str, Callable[[Path], object]], *, overwrite: bool = False
 ) -> list[AnyPath]:
     """Write files to a folder atomically: after a kill it has all old files or all new files."""
     targets = [as_path(folder) / name for name in writers]
