@@ -77,7 +77,7 @@ TINY = 1e-3  # smaller constants are tolerances
 PROPERTIES = frozenset({"property", "cached_property"})
 
 
-def read_definitions(source: Path) -> Iterator[tuple[Path, ast.AST]]:
+def read_definitions(source: Path) -> Iterator[tuple[Path, ast.ClassDef | Function]]:
     """Every class and function of the sources, with its file."""
     for path in sorted(source.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -110,6 +110,7 @@ def find_participle_variables(source: Path) -> list[str]:
         f"{path.relative_to(source)} {name}"
         for path in sorted(source.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Name | ast.arg)
         for name in variable_names(node)
         if name.strip("_") in PARTICIPLES - ALLOWED_VARIABLES
     ]
