@@ -18,12 +18,16 @@ import pytest
 import reclick as rc
 from tests.engines.test_tasks import assert_same_model
 from tests.support.s3_server import run_s3_server
-from tests_cluster.cluster import HOME, UBM, WAIT, Cluster
+from tests_cluster.cluster import HOME, LOOPBACK, UBM, WAIT, Cluster
 
 
 def run_command(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return run_process([sys.executable, "-m", "reclick", *words], **environment)
+
+
+def run_process(words: list[object], **environment: str) -> subprocess.CompletedProcess[str]:
     running = subprocess.Popen(
-        [sys.executable, "-m", "reclick", *map(str, words)],
+        [str(word) for word in words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -112,6 +116,20 @@ def test_a_log_a_model_and_the_shared_folder_in_a_bucket(
         with server.client.open_input_file("bucket/two.parquet") as predictions:
             assert pq.read_table(predictions).equals(pq.read_table(tmp_path / "one.parquet"))
         assert (scores / "report.html").exists()
+
+
+def test_spark_submit_runs_a_command(cluster: Cluster, log: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run.py"
+    run.write_text("from reclick.__main__ import main\n\nif __name__ == '__main__':\n    main()\n")
+    words = ["count", log, "--engine", "spark", "--to", tmp_path / "counts", "--tasks", 2]
+    submit = ["--master", cluster.url, "--conf", "spark.driver.bindAddress=127.0.0.1", run]
+    done = run_process(
+        [HOME / "bin" / "spark-submit", *submit, *words, "--shared-folder", tmp_path / "shared"],
+        SPARK_LOCAL_IP=LOOPBACK,
+        PYSPARK_DRIVER_PYTHON=sys.executable,  # executors run the same
+    )
+    assert done.returncode == 0, done.stderr
+    assert rc.Counts.load(tmp_path / "counts") == rc.count(log)
 
 
 def test_executors_with_another_python_are_named(
