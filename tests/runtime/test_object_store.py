@@ -27,6 +27,7 @@ from reclick.errors import LogError, StoreError, UsageError
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import as_path, match_glob
 from reclick.runtime.outputs import atomic_file
+from tests.runtime.test_hostile_folders import forge_file, repeat_text
 from tests.support.plain_metrics import as_table, random_log
 from tests.support.s3_server import S3Server, run_s3_server
 
@@ -166,6 +167,19 @@ def test_a_delta_table_in_a_bucket_is_read(bucket: str) -> None:
 
 
 # ---- writing
+
+
+def test_a_forged_folder_in_a_bucket_is_refused_before_it_is_unpacked(
+    bucket: str, tmp_path: Path
+) -> None:
+    """Finding 6: a file of a few KB, with the right hash, of a text of 500 KB in 2,000 rows."""
+    rc.count(LOG).save(tmp_path / "c")
+    forge_file(tmp_path / "c", "queries", repeat_text(500_000, 2_000), rows=2_000)
+    for path in (tmp_path / "c").glob("[!.]*"):
+        put(f"{bucket}/c/{path.name}", path.read_bytes())
+    for folder in (tmp_path / "c", f"{bucket}/c"):
+        with pytest.raises(StoreError, match="far more than a file of its size holds"):
+            rc.Counts.load(folder)
 
 
 def test_the_commands_work_in_a_bucket(bucket: str) -> None:
