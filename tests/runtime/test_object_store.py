@@ -28,6 +28,7 @@ from reclick.logs.files.lake import DELTA_OPTIONS, _describe_store
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import RemotePath, as_path, match_glob
 from reclick.runtime.outputs import atomic_file
+from tests.runtime.test_hostile_folders import forge_file, repeat_text
 from tests.support.inline_engine import InlineEngine
 from tests.support.plain_metrics import as_table, random_log
 from tests.support.s3_server import KEY, SECRET, S3Server, run_s3_server
@@ -237,6 +238,19 @@ def test_tasks_exchange_their_files_through_a_bucket(bucket: str, tmp_path: Path
 
 
 # ---- writing
+
+
+def test_a_forged_folder_in_a_bucket_is_refused_before_it_is_unpacked(
+    bucket: str, tmp_path: Path
+) -> None:
+    """Finding 6: a file of a few KB, with the right hash, of a text of 500 KB in 2,000 rows."""
+    rc.count(LOG).save(tmp_path / "c")
+    forge_file(tmp_path / "c", "queries", repeat_text(500_000, 2_000), rows=2_000)
+    for path in (tmp_path / "c").glob("[!.]*"):
+        put(f"{bucket}/c/{path.name}", path.read_bytes())
+    for folder in (tmp_path / "c", f"{bucket}/c"):
+        with pytest.raises(StoreError, match="far more than a file of its size holds"):
+            rc.Counts.load(folder)
 
 
 def test_the_commands_work_in_a_bucket(bucket: str) -> None:

@@ -171,14 +171,15 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
             "Fit and save again, or restore the folder from a copy."
         )
     # A remote file is fetched once; a local file is hashed, then mapped by Arrow.
-    content = path.read_bytes() if isinstance(path, RemotePath) else path
-    size = len(content) if isinstance(content, bytes) else path.stat().st_size
-    if size != entry.get("bytes") or _digest(content) != entry["sha256"]:
+    content = path.read_bytes() if isinstance(path, RemotePath) else None
+    size = path.stat().st_size if content is None else len(content)
+    digest = _digest(path if content is None else content)
+    if size != entry.get("bytes") or digest != entry["sha256"]:
         raise StoreError(
             f"{path} was altered after it was saved (its contents do not match the manifest). "
             "Fit and save again."
         )
-    table = _read_remote(content) if isinstance(content, bytes) else _read_local(path, size)
+    table = _read_parquet(path, content, size)
     if table.num_rows != entry.get("rows"):
         raise StoreError(
             f"{path} has {table.num_rows:,} rows, and the manifest says {entry.get('rows')!r}: it "
@@ -187,34 +188,39 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
     return table
 
 
-def _read_remote(content: bytes) -> pa.Table:
-    with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as file:
-        return file.read(use_threads=thread_limit() > 1)
+def _read_parquet(path: AnyPath, content: bytes | None, size: int) -> pa.Table:
+    """Read a table; raise if it needs far more memory than a valid file of this size.
 
-
-def _read_local(path: AnyPath, size: int) -> pa.Table:
-    """Read a table; raise if it needs far more memory than a valid file of this size."""
+    `content` are the bytes of a remote file.
+    """
     most = MOST_DECODED_BYTES + MOST_EXPANSION * size
     coded_columns: list[str] = []
-    with pq.ParquetFile(arrow_input(path), pre_buffer=False) as file:
+    with _open_parquet(path, content) as file:
         is_flat = all(kind_of.is_primitive(kind) for kind in file.schema_arrow.types)
         least = file.metadata.num_rows * len(file.schema_arrow.types) * LEAST_VALUE_BYTES
         if not is_flat:  # lists may be long, and every row may repeat a text that is stored once
-            least, largest, texts = _measure(path)
+            least, largest, texts = _measure(path, content)
             coded_columns = texts if largest > most else []
         if least > most:
             raise _expansion_error(path, least)
         if not coded_columns:
             return file.read(use_threads=thread_limit() > 1)
-    with pq.ParquetFile(arrow_input(path), pre_buffer=False, read_dictionary=coded_columns) as file:
+    with _open_parquet(path, content, coded_columns) as file:
         return _decode(file.read(use_threads=thread_limit() > 1), path, most)
 
 
-def _measure(path: AnyPath) -> tuple[int, int, list[str]]:
+def _open_parquet(
+    path: AnyPath, content: bytes | None, coded_columns: Sequence[str] = ()
+) -> pq.ParquetFile:
+    source = arrow_input(path) if content is None else pa.BufferReader(content)
+    return pq.ParquetFile(source, pre_buffer=False, read_dictionary=list(coded_columns))
+
+
+def _measure(path: AnyPath, content: bytes | None) -> tuple[int, int, list[str]]:
     from reclick.runtime.parquet_layout import read_layout
 
     try:
-        return read_layout(path, str(path)).decoded_bytes()
+        return read_layout(path, str(path), content).decoded_bytes()
     except LogError as error:
         raise StoreError(str(error)) from error
 

@@ -9,10 +9,11 @@ memory.
 
 from __future__ import annotations
 
+import io
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from reclick.runtime.jit import kernel, subkernel
 
 Bytes = npt.NDArray[np.uint8]
 Int64 = npt.NDArray[np.int64]
+FileBytes = mmap.mmap | bytes
 MOST_ROWS = 250_000  # of a batch: allocating memory takes longer than filling it
 MAX_PAGE_BYTES = 64 << 20  # unpacked, of the largest pages of all columns that are read together
 MAX_BATCH_BYTES = 192 << 20  # of a batch with any content; copied bytes count COPIES times
@@ -94,6 +96,7 @@ class ParquetLayout:
     where: str
     leaves: list[tuple[str, ...]]  # their paths
     groups: list[RowGroup]
+    content: bytes | None = field(default=None, repr=False)  # of a file that was fetched
 
     def row_bytes(self, columns: Sequence[str]) -> float:
         """Return the average bytes of a row in the row group with the largest rows."""
@@ -111,7 +114,7 @@ class ParquetLayout:
         """
         least = most = 0
         texts: dict[str, None] = {}
-        with _map_file(self.path) as data:
+        with _map_file(self.path, self.content) as data:
             for chunk in (chunk for group in self.groups for chunk in group.chunks):
                 low, high = _ChunkSize(chunk, data, self.where, coded=False).decoded_bytes()
                 least, most = least + low, most + high
@@ -145,7 +148,7 @@ class ParquetLayout:
             return
         read_together: list[int] = []  # small groups are read together
         room, most = MAX_BATCH_BYTES, MOST_ROWS
-        with _map_file(self.path) as data:
+        with _map_file(self.path, self.content) as data:
             for number in numbers:
                 rows, size = self._limit_group(self.groups[number], data, columns, coded)
                 if read_together and size > room:
@@ -156,7 +159,7 @@ class ParquetLayout:
             yield read_together, most
 
     def _limit_group(
-        self, group: RowGroup, data: mmap.mmap, columns: Sequence[str], coded: Sequence[str]
+        self, group: RowGroup, data: FileBytes, columns: Sequence[str], coded: Sequence[str]
     ) -> tuple[int, int]:
         """Return how many rows of a group may be in one batch, and the bytes of all, at most."""
         chunks = [
@@ -182,12 +185,12 @@ class ParquetLayout:
         return rows, total
 
 
-def read_layout(path: Location, where: str) -> ParquetLayout:
-    """Parse the footer of a file."""
+def read_layout(path: Location, where: str, content: bytes | None = None) -> ParquetLayout:
+    """Parse the footer of a file; `content` are its bytes if it was fetched already."""
     place = as_path(path)
     if isinstance(place, Path) and place.exists() and not place.is_file():
         raise LogError(f"{where} is a pipe or a device. Parquet is read from a plain file.")
-    with place.open("rb") as file:
+    with place.open("rb") if content is None else io.BytesIO(content) as file:
         size = file.seek(0, 2)
         file.seek(max(size - FOOTER_END, 0))
         end = file.read(FOOTER_END)
@@ -200,7 +203,7 @@ def read_layout(path: Location, where: str) -> ParquetLayout:
         metadata = _ThriftReader(footer).read_struct()
         leaves = _list_leaves(metadata[2])
         groups = [_read_group(group, leaves, size) for group in metadata.get(4, [])]
-    return ParquetLayout(path, where, [leaf.path for leaf in leaves], groups)
+    return ParquetLayout(path, where, [leaf.path for leaf in leaves], groups, content)
 
 
 def damaged_parquet_error(where: str, error: object) -> LogError:
@@ -227,7 +230,10 @@ def _megabytes(size: float) -> str:
 
 
 @contextmanager
-def _map_file(path: Location) -> Iterator[mmap.mmap]:
+def _map_file(path: Location, content: bytes | None = None) -> Iterator[FileBytes]:
+    if content is not None:
+        yield content
+        return
     with (
         as_path(path).open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
@@ -356,7 +362,7 @@ class _ThriftReader:
 class _ChunkSize:
     """The size of the values of a chunk, from its pages."""
 
-    def __init__(self, chunk: Chunk, data: mmap.mmap, where: str, coded: bool) -> None:
+    def __init__(self, chunk: Chunk, data: FileBytes, where: str, coded: bool) -> None:
         self.chunk, self._data, self._where = chunk, data, where
         self._has_text = chunk.leaf.kind == BYTE_ARRAY and not coded
         with _explain_damage(where):
@@ -477,7 +483,7 @@ class _Records(NamedTuple):
         return int((bytes_before[last] - bytes_before[: len(last)]).max(initial=0))
 
 
-def _list_pages(chunk: Chunk, data: mmap.mmap) -> Iterator[ParquetPage]:
+def _list_pages(chunk: Chunk, data: FileBytes) -> Iterator[ParquetPage]:
     at, n_remaining = chunk.start, chunk.num_values
     while n_remaining > 0 and at < chunk.end:
         window = HEADER_BYTES
