@@ -94,7 +94,7 @@ def test_a_damaged_table_is_not_printed_nor_taken_apart() -> None:
         ]
 
     with pytest.raises(rc.SettingError, match=r"top: got a pyarrow.Table, expected") as error:
-        rc.Predictor(rc.UBM().fit(LOG), top=wrong)  # type: ignore[arg-type]
+        rc.Predictor(rc.UBM().fit(LOG), top=wrong)
     assert error.value.got is wrong
     outcome = run_in_child(call_all)
     assert outcome.status == "done", outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,8 @@ def use_all(make: Callable[[str], Any], model: rc.ClickModel, folder: Path) -> d
 
     outcome = run_in_child(run_all)  # a crash does not end the tests
     assert outcome.status == "done", outcome
-    return outcome.value
+    breaches: dict[str, str] = outcome.value
+    return breaches
 
 
 def test_codes_outside_the_dictionary_of_any_column_of_a_file_are_errors(
@@ -221,5 +223,5 @@ def test_offsets_that_are_out_of_range_in_a_feather_file_are_errors(tmp_path: Pa
         return str(error.value)
 
     for source in (feather.read_table(path, memory_map=False), ds.dataset(path, format="ipc")):
-        outcome = run_in_child(lambda source=source: count(source))
+        outcome = run_in_child(partial(count, source))
         assert outcome.status == "done", outcome
