@@ -20,12 +20,23 @@ from reclick.errors import ReclickError
 from reclick.runtime import artifact
 from torture.campaign import Campaign, Failure, explain_outcome
 from torture.children import run_in_child
-from torture.inputs import ads_table, make_log
+from torture.inputs import add_outcomes, ads_table, make_log
 from torture.mutations import VALUES, mutate_bytes, mutate_table
 
 NUMBERS = (-1, 0, 2**31 - 1, 2**40, 10**6, float("nan"), float("inf"), -1e9, 1e18, 1e300, 0.5)
 ADS = ["ad0", "ad1"]
 CHANCES = ("attractiveness", "satisfaction", "relevance")
+# Fits with tables and values that a default fit does not have.
+OTHER_FITS: dict[str, dict[str, Any]] = {
+    "luceclick": {"components": 2, "redundancy": 1.0, "noise": "user"},
+    "multiclick": {"redundancy": 1.0, "noise": "session"},
+    "pbm": {"components": 2, "noise": "user"},
+    "ubm": {"components": 2, "attractiveness_prior": "words"},
+    "dcm": {"initiation": "query", "noise": "session"},
+    "dbn": {"initiation": "one", "continuation": "query", "satisfaction_prior": "auto"},
+    "scan": {"noise": "user"},
+    "crf": {"noise": "session"},
+}
 PAGES = {"query": ["query 1", "new"], "ads": [["ad0", "ad1", "never"], ["ad2", "ad3", "ad4"]]}
 
 
@@ -36,22 +47,29 @@ class ForgedFolders(Campaign):
     share = 3.0
 
     def prepare(self, folder: Path) -> None:
-        """Save a model of every type, and counts."""
+        """Save a model of every type, some with settings and outcomes besides, and counts."""
         self.folder = folder
         log = make_log()
-        self.names = [name for name in rc.MODELS if rc.MODELS[name].max_page_ads != 2]  # not TCM
-        for name in self.names:
+        fits: list[tuple[str, str, pa.Table, dict[str, Any]]]
+        long_pages = [name for name in rc.MODELS if rc.MODELS[name].max_page_ads != 2]  # not TCM
+        fits = [(name, name, log, {}) for name in long_pages]
+        log_with_outcomes = add_outcomes(log)
+        fits += [
+            (f"{name} with {', '.join(settings)}", name, log_with_outcomes, settings)
+            for name, settings in OTHER_FITS.items()
+            if name in rc.MODELS
+        ]
+        for title, name, sessions, settings in fits:
             fast_settings = {"tune": "off"} if name == "luceclick" else {}
-            settings = {
-                key: fast_settings[key] for key in fast_settings if key in rc.MODELS[name].settings
-            }
-            rc.MODELS[name](**settings).fit(log, ads=ads_table()).save(folder / name)
-            assert answer(folder / name) == "answered", name  # and compiles
-        rc.count(log).save(folder / "counts")
+            model = rc.MODELS[name](**fast_settings, **settings)
+            model.fit(sessions, ads=ads_table()).save(folder / title)
+            assert answer(folder / title) == "answered", title  # and compiles
+        rc.count(log_with_outcomes).save(folder / "counts")
+        self.names = [*(title for title, *_ in fits), "counts"]
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
         """Forge a folder, load it, and call every method that answers."""
-        name = rng.choice([*self.names, "counts"])
+        name = rng.choice(self.names)
         target = folder / name
         shutil.copytree(self.folder / name, target)
         what = rng.choice(

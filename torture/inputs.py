@@ -56,6 +56,16 @@ def make_log(seed: int = 0, sessions: int = 300) -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
+def add_outcomes(log: pa.Table) -> pa.Table:
+    """A log with what happened after its clicks."""
+    clicks = log["clicks"].to_pylist()
+    dwell_seconds = [[float(5 + 60 * (position % 2)) for position in each] for each in clicks]
+    conversions = [[position % 3 == 0 for position in each] for each in clicks]
+    return log.append_column("dwell_seconds", [dwell_seconds]).append_column(
+        "conversions", [conversions]
+    )
+
+
 def ads_table() -> pa.Table:
     """The text of the ads of `make_log`."""
     names = [f"ad{number}" for number in range(12)]

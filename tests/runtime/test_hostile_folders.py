@@ -211,7 +211,12 @@ def test_a_prior_of_multiclick_that_is_no_probability_is_refused(
 
 @pytest.mark.parametrize(
     ("name", "column", "value"),
-    [("scan", "rho_", 1e300), ("dbn", "theta_", -0.1), ("ubm", "exposure_", -1.0)],
+    [
+        ("scan", "rho_", 1e300),
+        ("dbn", "theta_", -0.1),
+        ("ubm", "exposure_", -1.0),
+        ("crf", "theta_", 1e300),
+    ],
 )
 def test_a_parameter_of_any_pair_has_its_range(
     tmp_path: Path, name: str, column: str, value: float

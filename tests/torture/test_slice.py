@@ -18,6 +18,7 @@ from torture.commands import CrashesAtSteps, FilesOfOthers, FullDisks, Kills, Wr
 from torture.folders import ForgedEvaluations, ForgedFolders
 from torture.logs import DamagedLogs, DamagedTables
 from torture.numerics import Numerics
+from torture.places import OddPlaces
 from torture.rivals import Rivals
 from torture.runner import Worker, add_tallies
 
@@ -31,6 +32,7 @@ SLICE: list[tuple[type[Campaign], int]] = [
     (Rivals, 2),
     (Numerics, 12),
     (Bombs, 2),
+    (OddPlaces, 8),
 ]
 WRITING: list[tuple[type[WritingCampaign], int]] = [
     (CrashesAtSteps, 20),

@@ -97,6 +97,7 @@ class CRF(ClickModel):
     max_page_ads: ClassVar[int | None] = MAX_PAGE_ADS
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "information_")
     global_parameters: ClassVar[tuple[str, ...]] = ("position_", "position_pairs_", "kappa_")
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_",)
 
     similarity: str | None = setting(
         default="words",
