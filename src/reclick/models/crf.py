@@ -150,10 +150,10 @@ class CRF(ClickModel):
     ) -> FitResult[CRFParameters, Statistics]:
         """Find the parameters of highest posterior density."""
         precision = CRFParameters(
-            np.full(start.appeal.shape, self.pair_precision),
-            np.full(start.position.shape, self.position_precision),
-            np.full(start.pairs.shape, self.interaction_precision),
-            np.full(1, self.interaction_precision),
+            np.full(start.appeal.shape, self.pair_precision, np.float64),
+            np.full(start.position.shape, self.position_precision, np.float64),
+            np.full(start.pairs.shape, self.interaction_precision, np.float64),
+            np.full(1, self.interaction_precision, np.float64),
         ).flatten()
         centre = start.flatten()
 

@@ -280,7 +280,9 @@ class DBN(ClickModel):
     )
     satisfaction_strength: float = setting(default=1.0, low=0)
     outcome_weight: float = setting(default=1.0, low=0, high=1)
-    folds: int = setting(default=3, low=2, integer=True, help="number of cross-validation folds")
+    folds: int = setting(
+        default=3, low=2, high=1000, integer=True, help="number of cross-validation folds"
+    )
     seed: int = setting(default=0, low=0, integer=True)
     max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)

@@ -106,7 +106,7 @@ class LuceClick(ClickModel):
         "strength of the prior of each query's outside option; None: one for all", allow_none=True
     )
     transition_strength: str | float = _auto("how strongly transitions follow their distance")
-    components: str | int = _auto("of the mixture of users", low=1, high=None, integer=True)
+    components: str | int = _auto("of the mixture of users", low=1, high=20, integer=True)
     component_strength: str | float = _auto("how strongly components are held to be alike")
     mixing_strength: str | float | None = _auto(
         "strength of the prior of each query's mixing weights; None: one for all", allow_none=True
