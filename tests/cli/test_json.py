@@ -28,6 +28,7 @@ MODEL = {
 EXPORT = {"files", "rows", "format", "queries", "grades", "cuts", "column", "left_out"}
 LISTED_MODEL = {
     *("name", "default", "assumes", "estimates", "order_of_clicks", "counts_are_enough"),
+    "max_page_ads",
     "reference",
 }
 

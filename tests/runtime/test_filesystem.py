@@ -24,6 +24,7 @@ from reclick.runtime import artifact
 from reclick.runtime.filesystem import RemotePath, as_path, is_uri, match_glob
 from reclick.runtime.outputs import LIST_FILE, atomic_file, write_files
 from tests.support.enumeration import as_table, random_sessions
+from tests.support.raw_files import put_unchecked
 
 LOG = as_table(random_sessions(np.random.default_rng(4), 200))
 
@@ -388,7 +389,7 @@ def test_an_altered_or_missing_data_file_is_refused(base: str) -> None:
         path for path in (as_path(base) / "counts").iterdir() if path.name.startswith("pairs")
     )
     content = data.read_bytes()
-    put(str(data), content[:-1] + bytes([content[-1] ^ 1]))
+    put_unchecked(data, content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(StoreError, match="was altered after it was saved"):
         rc.Counts.load(f"{base}/counts")
     data.unlink()

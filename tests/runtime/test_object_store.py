@@ -31,6 +31,7 @@ from reclick.runtime.outputs import atomic_file
 from tests.runtime.test_hostile_folders import forge_file, repeat_text
 from tests.support.inline_engine import InlineEngine
 from tests.support.plain_metrics import as_table, random_log
+from tests.support.raw_files import put_unchecked
 from tests.support.s3_server import KEY, SECRET, S3Server, run_s3_server
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "ubi"
@@ -247,7 +248,7 @@ def test_a_forged_folder_in_a_bucket_is_refused_before_it_is_unpacked(
     rc.count(LOG).save(tmp_path / "c")
     forge_file(tmp_path / "c", "queries", repeat_text(500_000, 2_000), rows=2_000)
     for path in (tmp_path / "c").glob("[!.]*"):
-        put(f"{bucket}/c/{path.name}", path.read_bytes())
+        put_unchecked(as_path(f"{bucket}/c/{path.name}"), path.read_bytes())
     for folder in (tmp_path / "c", f"{bucket}/c"):
         with pytest.raises(StoreError, match="far more than a file of its size holds"):
             rc.Counts.load(folder)
@@ -490,7 +491,7 @@ def test_what_no_manifest_names_is_removed_an_hour_later(
     names = {path.name for path in as_path(f"{bucket}/counts").iterdir()}
     assert len(names) > 7
     monkeypatch.setattr(artifact, "ABANDONED_SECONDS", -1.0)
-    (counts + counts).save(f"{bucket}/counts")
+    (counts + counts).save(f"{bucket}/counts", overwrite=True)
     left = {path.name for path in as_path(f"{bucket}/counts").iterdir()}
     assert left < names
     assert rc.Counts.load(f"{bucket}/counts") == counts + counts

@@ -511,6 +511,7 @@ def test_the_eight_tasks_with_the_keyboard_alone(lab: Lab) -> None:
     expect(page.locator("#rank-note")).to_contain_text("Left out")
 
     keyboard.type(page.locator("#bids input").first, "3")  # 7: prices
+    expect(page.get_by_label("Reserve")).to_have_attribute("max", "3.00")
     keyboard.press(page.get_by_label("Reserve"), *["ArrowRight"] * 4)
     expect(page.locator("#reserve-out")).to_have_text("0.20")
     expect(page.locator("#outcomes tbody tr").first).to_contain_text("3.00")
