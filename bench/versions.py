@@ -32,7 +32,7 @@ JOBS = {  # the code that is timed, and the code that runs before it
         "rc.predict(model, {pages}, {to}, top=0)",
         "model = rc.load({model}); rc.predict(model, {small}, {to}, top=0)",
     ),
-    "fit UBM": ("rc.UBM(**{ubm}).fit({log})", "rc.UBM(**{ubm}).fit({small})"),
+    "fit UBM": ("rc.MODELS['ubm'](**{ubm}).fit({log})", "rc.MODELS['ubm'](**{ubm}).fit({small})"),
     "evaluate": (
         EVALUATE.replace("{log}", "{pages}"),
         "model = rc.load({model}); " + EVALUATE.replace("{log}", "{small}"),
