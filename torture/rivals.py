@@ -98,7 +98,7 @@ def replace_and_read(rng: random.Random, folder: Path) -> Failure | None:
     def write() -> int:
         end, writes = time.monotonic() + SECONDS, 0
         while time.monotonic() < end:
-            counts[writes % 2].save(folder / "c")
+            counts[writes % 2].save(folder / "c", overwrite=True)
             writes += 1
         return writes
 
