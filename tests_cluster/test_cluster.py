@@ -222,7 +222,7 @@ def check_fit_in_buckets(log: Path, target: Any, engine: rc.SparkEngine, kill: K
     rc.DCTR().fit(log).save(target, buckets=12)
     lazy = model.fit_to(target, log, buckets=12, engine=engine, progress=kill)
     assert_same_model(rc.load(target).to_memory(), model.fit(log), 1e-9)
-    parts = as_path(target) / cast(Any, lazy)._stored.settings["parts"]
+    parts = as_path(target) / cast(Any, lazy)._artifact.settings["parts"]
     assert {each.name for each in parts.iterdir()} <= {f"{i:05d}" for i in range(12)}
     lazy.check_folder()
 
