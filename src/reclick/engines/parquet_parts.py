@@ -59,7 +59,7 @@ def join_parquet(parts: Sequence[AnyPath], target: Path) -> int:
         out.write(MAGIC)
         for n_copied, part in enumerate(parts, 1):
             if part.stat().st_size:
-                with _open(part) as file:
+                with _open_part(part) as file:
                     with _explain_errors(part):
                         part_schema = pq.read_schema(file)
                     schema = schema or part_schema
@@ -84,7 +84,7 @@ def join_parquet(parts: Sequence[AnyPath], target: Path) -> int:
     return rows
 
 
-def _open(part: AnyPath) -> Any:
+def _open_part(part: AnyPath) -> Any:
     source = arrow_input(part)
     return pa.OSFile(source) if isinstance(source, str) else source
 
