@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -252,6 +253,7 @@ def python_reads_json(path: Path) -> Iterable[Row]:
     content = path.read_bytes()
     if path.name.endswith(".gz"):
         content = gzip.decompress(content)
+    content = content.removeprefix(codecs.BOM_UTF8)
     rows: list[Row] = []
     for line in content.split(b"\n"):
         for encoding in (

@@ -192,6 +192,20 @@ def test_an_examination_probability_that_is_none_is_refused(tmp_path: Path, valu
         rc.load(tmp_path / "m")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("mixing_", [0.5, 0.5]), ("mixing_", [0.9]), ("shifts_", [0.0, 0.0])]
+)
+def test_mixing_weights_that_are_not_those_of_the_components_are_refused(
+    tmp_path: Path, name: str, value: list[float]
+) -> None:
+    def change(settings: dict[str, Any]) -> None:
+        settings["values"][name] = value
+
+    write_forged(tmp_path / "m", "pbm", change)
+    with pytest.raises(rc.StoreError, match="as many shifts as mixing weights"):
+        rc.load(tmp_path / "m")
+
+
 @pytest.mark.parametrize("name", ["eta", "gamma", "satisfaction"])
 @pytest.mark.parametrize("value", [1e18, -0.5, float("nan")])
 def test_a_prior_of_multiclick_that_is_no_probability_is_refused(

@@ -62,6 +62,24 @@ def check_batch(batch: pa.RecordBatch, where: str) -> None:
         _check_column(batch, index, where, offsets=True)
 
 
+def find_invalid_utf8(values: pa.StringArray) -> list[int]:
+    """Return the indices of values that are not UTF-8, which Parquet and Arrow do not check."""
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        content = enumerate(values.cast(pa.large_binary()).to_pylist())
+        return [index for index, value in content if not _is_utf8(value or b"")]
+    return []
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _check_column(batch: pa.RecordBatch, index: int, where: str, *, offsets: bool) -> None:
     try:
         _check(batch.column(index), offsets=offsets)

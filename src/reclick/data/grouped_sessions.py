@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.data.counts import Counts
-from reclick.data.hashing import draw_queries
+from reclick.data.hashing import content_hash, draw_queries
 from reclick.data.outcomes import UNKNOWN_OUTCOME, Int8
 from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, slice_runs, take_runs
 from reclick.errors import SettingError, check_whole
@@ -184,6 +184,13 @@ class QueryBlock:
     def reweight(self, weight: Float64) -> QueryBlock:
         """The same sessions with other weights [session], without those of weight 0."""
         return replace(self, weight=weight).select(np.flatnonzero(weight > 0))
+
+    def ungroup(self) -> QueryBlock:
+        """A row per session, of weight 1 or less; their order depends on their content alone."""
+        copies = np.ceil(self.weight).astype(np.int64)
+        content = content_hash(self.pair, self.page, self.click, self.clicks)
+        order = np.lexsort((content, self.query))
+        return replace(self, weight=self.weight / copies).select(order.repeat(copies[order]))
 
     @check_arguments
     def split(self, n: int) -> list[QueryBlock]:

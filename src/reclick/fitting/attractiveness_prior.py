@@ -67,6 +67,17 @@ class PairPrior(NamedTuple):
     mean: Float64
     strength: Float64
 
+    @classmethod
+    def flat(cls, pairs: int, strength: float = 1.0) -> PairPrior:
+        """Prior means of 1, all with the same strength."""
+        return cls(np.ones(pairs), np.full(pairs, strength))
+
+    def with_strength(self, strength: str | float, factor: float) -> PairPrior:
+        """The same means with one strength for all; "auto": the strengths times a factor."""
+        if isinstance(strength, str):
+            return self._replace(strength=self.strength * factor)
+        return self._replace(strength=np.full(len(self.mean), strength))
+
     def to_beta(self, strength: float | None = None) -> BetaPrior:
         """Priors of probabilities, in pseudo-examinations; all with `strength` if it is given."""
         mean = np.clip(self.mean, PRIOR_MARGIN, 1 - PRIOR_MARGIN)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as kind_of
 
+from reclick.data.arrow_checks import find_invalid_utf8
 from reclick.data.schema import (
     AD_COLUMNS,
     BID_COLUMNS,
@@ -270,15 +271,11 @@ def _to_text(values: pa.Array) -> tuple[pa.StringArray, Bool]:
         text = values.dictionary.cast(pa.string()).take(values.indices)
     else:
         text = values.cast(pa.string())
-    try:
-        text.validate(full=True)
-    except pa.ArrowInvalid:
-        content = text.cast(pa.binary()).to_pylist()
-        invalid = np.asarray(
-            [value is not None and "\ufffd" in value.decode(errors="replace") for value in content]
-        )
-        return pc.if_else(pa.array(invalid), pa.scalar("", pa.string()), text), invalid
-    return text, np.zeros(len(text), np.bool_)
+    invalid = np.zeros(len(text), np.bool_)
+    invalid[find_invalid_utf8(text)] = True
+    if invalid.any():
+        text = pc.if_else(pa.array(invalid), pa.scalar("", pa.string()), text)
+    return text, invalid
 
 
 def _is_empty(column: pa.ChunkedArray) -> Bool:

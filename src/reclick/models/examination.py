@@ -19,6 +19,7 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Float64, positions_in_runs
 from reclick.data.stored_tables import table_error
+from reclick.errors import StoreError
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.em import FitResult, Statistics
 from reclick.fitting.folds import Fold, choose_number
@@ -256,6 +257,17 @@ class ExaminationMixture(ExaminationModel):
         if components > 1 and np.diff(np.sort(parameters.shifts)).min() < LEAST_DIFFERENCE:
             return None
         return score(parameters, fold.test.whole, length=length, browsing=self.browsing)
+
+    def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
+        super()._from_tables(values, tables)
+        mixing, shifts = np.asarray(self.mixing_), np.asarray(self.shifts_)
+        if mixing.shape != shifts.shape or mixing.ndim != 1 or not np.isclose(mixing.sum(), 1):
+            raise StoreError(
+                f"The folder has mixing_ = {self.mixing_!r:.100} and shifts_ = "
+                f"{self.shifts_!r:.100}, expected as many shifts as mixing weights, which add up "
+                "to 1: it was altered. Fit again, and save to a new folder."
+            )
+        return self
 
     def _posteriors(self, pairs: PairLookup) -> PairPosteriors:
         """As for an `ExaminationModel` with one component; Betas with several."""

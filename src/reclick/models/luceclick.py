@@ -19,7 +19,7 @@ from reclick.data.ragged import Float64, run_sizes
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
 from reclick.fitting.transitions import extend_outside, extend_transitions
-from reclick.models.base import ClickModel, cannot_fit_in_buckets
+from reclick.models.base import ClickModel
 from reclick.models.luce.fit import LuceResult, LuceState, TrainingData, fit_luce, fit_pilot
 from reclick.models.luce.parameters import (
     CELLS,
@@ -32,19 +32,12 @@ from reclick.models.luce.parameters import (
 )
 from reclick.models.luce.search import search_hyperparameters
 from reclick.models.redundancy import find_overlap, fit_with_redundancy
-from reclick.models.settings import setting
+from reclick.models.settings import auto_setting, setting
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex, TokenLists
 
 LEAST_COMPLEMENT = 1e-9  # of 1 − attractiveness, for posterior draws
 INFORMATION = ("outside_information_", "ads_information_", "ambiguity_")  # of a `LuceState`
-MAX_STRENGTH = 1e12  # pseudo-choices; with stronger priors the sessions are lost in rounding errors
-
-
-def _auto(help: str, **limits: Any) -> Any:
-    """Declare a setting with the default "auto"; by default a strength in pseudo-choices."""
-    limits = {"low": 0, "high": MAX_STRENGTH, **limits}
-    return setting(default="auto", choices=("auto",), help=help, **limits)
 
 
 class LuceClick(ClickModel):
@@ -88,30 +81,30 @@ class LuceClick(ClickModel):
     attractiveness_prior: str | float = setting(
         default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
-    attractiveness_strength: str | float = _auto(
+    attractiveness_strength: str | float = auto_setting(
         "strength of that prior, in pseudo-clicks; auto: that of highest evidence"
     )
-    evidence_factor: str | float = _auto(
+    evidence_factor: str | float = auto_setting(
         "by how much the strength of highest evidence is multiplied", low=None, greater_than=0
     )
-    satisfaction_prior: str | float = _auto(
+    satisfaction_prior: str | float = auto_setting(
         "prior mean of ρ; auto: 0.4, or what held-out sessions choose",
         low=None, high=None, allow_probability=True,
     )  # fmt: skip
-    satisfaction_strength: str | float | None = _auto(
+    satisfaction_strength: str | float | None = auto_setting(
         "strength of that prior; None: one satisfaction for all pairs", allow_none=True
     )
     outcome_weight: float = setting(default=1.0, low=0, high=1)
-    query_strength: str | float | None = _auto(
+    query_strength: str | float | None = auto_setting(
         "strength of the prior of each query's outside option; None: one for all", allow_none=True
     )
-    transition_strength: str | float = _auto("how strongly transitions follow their distance")
-    components: str | int = _auto("of the mixture of users", low=1, high=20, integer=True)
-    component_strength: str | float = _auto("how strongly components are held to be alike")
-    mixing_strength: str | float | None = _auto(
+    transition_strength: str | float = auto_setting("how strongly transitions follow distance")
+    components: str | int = auto_setting("of the mixture of users", low=1, high=20, integer=True)
+    component_strength: str | float = auto_setting("how strongly components are held to be alike")
+    mixing_strength: str | float | None = auto_setting(
         "strength of the prior of each query's mixing weights; None: one for all", allow_none=True
     )
-    position_effect_strength: str | float | None = _auto(
+    position_effect_strength: str | float | None = auto_setting(
         "how strongly positions are held to be alike for all; None: they are", allow_none=True
     )
     redundancy: str | float = setting(default=0.0, choices=("auto",), low=0, high=1e6)
@@ -124,10 +117,6 @@ class LuceClick(ClickModel):
     tolerance: float = setting(default=1e-6)
 
     # fitting
-
-    def _check_buckets(self) -> None:
-        if isinstance(self.redundancy, str):
-            raise cannot_fit_in_buckets(self, "redundancy", 0)
 
     def _fit(self, data: GroupedSessions, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data.counts, text)
@@ -259,8 +248,6 @@ class LuceClick(ClickModel):
             page = theta[first:last], rho[first:last], *weights, batch.page[start : end + 1] - first
             redundancy = np.zeros(end - start, np.int64), self.redundancy_, overlap(start, end)
             one = ChoicePages("luce", *page, *redundancy)
-            if len(self.omega_) == 1:
-                return one
             return mix_choices(one, mixing.lookup(lookup.query[start:end]))
 
         return pages
@@ -295,9 +282,8 @@ class LuceClick(ClickModel):
         cells = CellIndex(hyper.position_effect_strength is not None)
         cells = cells.from_table(tables, CELLS, len(self.theta_), max(counts.max_ads, 1))
         layout = Layout.build(counts, counts.impressions, counts.volumes, cells)
-        flat_prior = PairPrior(np.ones(len(self.theta_)), np.ones(len(self.theta_)))
-        mixing = np.asarray(self.mixing_prior_)
-        initial = initial_parameters(layout, hyper, flat_prior, mixing)  # an update sets its prior
+        flat, mixing = PairPrior.flat(len(self.theta_)), np.asarray(self.mixing_prior_)
+        initial = initial_parameters(layout, hyper, flat, mixing)  # an update sets its prior
         parameters = initial.from_tables("luce", tables, layout.row_starts(len(mixing)))
         information = np.stack([getattr(self, name) for name in INFORMATION])
         self._state = LuceState(hyper, layout, parameters, information)

@@ -108,8 +108,7 @@ class MultiClick(ClickModel):
     def _check_buckets(self) -> None:
         if self.strength == "auto":
             raise cannot_fit_in_buckets(self, "strength", DEFAULT_STRENGTH)
-        if self.redundancy == "auto":
-            raise cannot_fit_in_buckets(self, "redundancy", 0)
+        super()._check_buckets()
 
     def _collect(self, sessions: object) -> Any:
         """Return counts, or grouped sessions if redundancy is learnt."""

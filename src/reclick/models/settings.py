@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reclick.models.base import ClickModel
 
 Value = TypeVar("Value")
+MAX_STRENGTH = 1e12  # pseudo-choices; with stronger priors the sessions are lost in rounding errors
 
 # A setting of one name means the same in every model, so its help is here once.
 COMMON_HELP = {
@@ -188,6 +189,12 @@ def setting(
         help,
     )
     return cast(Value, result)
+
+
+def auto_setting(help: str, **limits: Any) -> Any:
+    """Declare a setting with the default "auto"; by default a strength in pseudo-choices."""
+    limits = {"low": 0, "high": MAX_STRENGTH, **limits}
+    return setting(default="auto", choices=("auto",), help=help, **limits)
 
 
 def check_choices(choices: Sequence[str]) -> tuple[str, ...]:

@@ -576,6 +576,46 @@ def test_positions_and_times_that_are_none_are_told_in_parquet(tmp_path: Path) -
     ]
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        "query_id",
+        "action_name",
+        "timestamp",
+        "client_id",
+        "user_query",
+        "query_response_hit_ids",
+        "event_attributes.object.object_id",
+        "event_attributes.position.ordinal",
+    ],
+)
+def test_text_in_parquet_that_is_not_utf8_makes_a_bad_row(tmp_path: Path, column: str) -> None:
+    extra = [query("q-3", "bad", ["a"]), event("click", "q-3", "a", "1", client_id="c-2")]
+    records = [flat(record) for record in [*QUERIES, *EVENTS, *extra]]
+    for record in records:
+        record["event_attributes.position.ordinal"] = str(
+            record.get("event_attributes.position.ordinal") or ""
+        )
+    names = list({name: None for record in records for name in record})
+    table = pa.table({name: [record.get(name) for record in records] for name in names})
+    row = table.num_rows - (2 if column in ("user_query", "query_response_hit_ids") else 1)
+    values = table[column].to_pylist()
+    is_list = isinstance(values[row], list)
+    values = [value if value is None or is_list else value.encode() for value in values]
+    if is_list:
+        values = [value and [text.encode() for text in value] for value in values]
+    values[row] = [b"a", b"\xff"] if is_list else b"q\xff"
+    kind = pa.list_(pa.binary()) if is_list else pa.binary()
+    raw = pa.array(values, kind)
+    text = raw.view(pa.list_(pa.string()) if is_list else pa.string())
+    table = table.set_column(names.index(column), column, text)
+    pq.write_table(table, tmp_path / "ubi.parquet")
+    with pytest.raises(rc.BadRowsError, match=f"row {row + 1}: {column}: not UTF-8"):
+        rc.read_sessions(tmp_path / "ubi.parquet", format="ubi")
+    summary = rc.read_sessions(tmp_path / "ubi.parquet", format="ubi", on_error="drop").summary
+    assert summary.dropped["not readable"] == 1
+
+
 KATA = [
     query("q-1", "laptop", ["a", "b", "c"]),
     event("impression", "q-1", "a", 1, 1),

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as kind_of
 
+from reclick.data.arrow_checks import find_invalid_utf8
 from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.ragged import Bool
 from reclick.data.schema import OUTCOME_COLUMNS
@@ -175,28 +176,10 @@ def _check_values(dictionary: pa.Array) -> tuple[pa.StringArray, Byte]:
     faults = np.zeros(len(values), np.uint8)
     faults[lengths == 0] = EMPTY
     faults[lengths > MAX_TEXT_BYTES] = TOO_LONG
-    faults[_find_invalid_utf8(values)] = NOT_TEXT
+    faults[find_invalid_utf8(values)] = NOT_TEXT
     if faults.any():
         values = pc.if_else(pa.array(faults != VALID), pa.scalar("", pa.string()), values)
     return values, faults
-
-
-def _find_invalid_utf8(values: pa.StringArray) -> list[int]:
-    """Return the indices of values that are not UTF-8, which Parquet and Arrow do not check."""
-    try:
-        values.validate(full=True)
-    except pa.ArrowInvalid:
-        content = enumerate(values.cast(pa.binary()).to_pylist())
-        return [index for index, value in content if not _is_utf8(value)]
-    return []
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _to_numpy(array: pa.Array) -> npt.NDArray[np.int32]:

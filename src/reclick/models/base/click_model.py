@@ -258,6 +258,8 @@ class ClickModel(AnsweringModel, StoredModel):
 
     def _check_buckets(self) -> None:
         """Raise an error for settings that `fit_to` cannot fit."""
+        if getattr(self, "redundancy", 0) == "auto":
+            raise cannot_fit_in_buckets(self, "redundancy", 0)
 
     def _fit_with_noise(
         self, sessions: object, history: Counts | None, text: AdTokens | None

@@ -72,12 +72,9 @@ class LuceState(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        hyper: Hyperparameters,
-        data: TrainingData,
-        result: LuceResult,
+        cls, hyper: Hyperparameters, data: TrainingData, result: LuceResult,
         earlier: Float64 | float = 0.0,
-    ) -> LuceState:
+    ) -> LuceState:  # fmt: skip
         """Make the state after a fit; `earlier` is the information of earlier sessions."""
         blocks = [pair_information(result.parameters, block) for block in data.blocks]
         parameters = result.parameters.remember(result.statistics)
@@ -153,12 +150,9 @@ class LuceState(NamedTuple):
 
 
 def fit_luce(
-    data: TrainingData,
-    hyper: Hyperparameters,
-    prior: PairPrior,
-    start: LuceParameters | None,
+    data: TrainingData, hyper: Hyperparameters, prior: PairPrior, start: LuceParameters | None,
     **loop: Any,
-) -> LuceResult:
+) -> LuceResult:  # fmt: skip
     """Run EM from `start` or the prior means; a new mixture first has common mixing weights."""
     for stage, limits in plan_stages(hyper, start, loop):
         mixing = np.full(hyper.components, 1 / hyper.components)
@@ -196,7 +190,6 @@ def fit_pilot(
     variance of each ρ, which later fits start from. Outside options of queries have a stronger
     prior here: that of a query with few sessions could explain them, and its ads would seem alike.
     """
-    pairs = len(data.layout.pair_class)
-    flat = PairPrior(np.ones(pairs), np.full(pairs, PILOT_STRENGTH))
+    flat = PairPrior.flat(len(data.layout.pair_class), PILOT_STRENGTH)
     result = fit_luce(data, plan_pilot(hyper), flat, None, engine=engine, **ROUGH)
     return LuceState.of(hyper, data, result).with_rho_variance()

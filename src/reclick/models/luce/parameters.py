@@ -56,10 +56,7 @@ class Hyperparameters(NamedTuple):
 
     def apply_strength(self, prior: PairPrior) -> PairPrior:
         """Set the strength of a prior of attractiveness, which was fitted by evidence."""
-        if isinstance(self.attractiveness_strength, str):
-            return prior._replace(strength=prior.strength * self.evidence_factor)
-        strength = np.full(len(prior.mean), self.attractiveness_strength)
-        return prior._replace(strength=strength)
+        return prior.with_strength(self.attractiveness_strength, self.evidence_factor)
 
 
 @dataclass(frozen=True, slots=True)

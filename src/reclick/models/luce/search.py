@@ -3,24 +3,31 @@
 The fast search fits a pilot to two thirds of the sessions, and then tries a few candidates, each
 from where the best fit so far ended. A value replaces the best so far if the log-likelihood of the
 other third improves by at least MIN_GAIN per session and, for strengths, by one standard error.
-Several components must gain .001 and two standard errors; the prior mean of ρ only MIN_GAIN. On a
-small log, every third is held out in turn. The full search tries more values, also on three thirds.
+Several components take twice as long, so they must gain .001 and two standard errors; the prior
+mean of ρ only MIN_GAIN. The full search tries more values, on each third held out in turn. On a
+small log, all thirds are always used, and a parametric bootstrap judges components.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from reclick.clicks.choice import ChoicePages
+from reclick.clicks.distribution import Clicks
+from reclick.clicks.mixture import mix_choices
 from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.ragged import Float64
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
-from reclick.fitting.folds import SIGNIFICANT, Fold, folds_to_judge
-from reclick.fitting.search import CandidateValues, Search
+from reclick.fitting.folds import SIGNIFICANT, SMALL_LOG, folds_to_judge
+from reclick.fitting.search import CandidateValues, Search, choose_by_bootstrap
 from reclick.models.luce.e_step import make_block, score
 from reclick.models.luce.fit import TrainingData, fit_luce, fit_pilot
 from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParameters
 
-# Several components take two to three times as long.
 COMPONENTS = CandidateValues("components", (2, 3, 4, 5), standard_errors=SIGNIFICANT, least=1e-3)
 TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
 MakePrior = Callable[[AdRecord], PairPrior]
@@ -45,39 +52,42 @@ FULL = (
 
 
 def search_hyperparameters(
-    sessions: GroupedSessions,
-    defaults: Hyperparameters,
-    fixed: Collection[str],
-    make_prior: MakePrior,
-    *,
-    full: bool = False,
-) -> Hyperparameters:
+    sessions: GroupedSessions, defaults: Hyperparameters, fixed: Collection[str],
+    make_prior: MakePrior, *, full: bool = False,
+) -> Hyperparameters:  # fmt: skip
     """Choose the hyperparameters that are not `fixed` on held-out sessions."""
     candidates = [values for values in (FULL if full else FAST) if values.name not in fixed]
     folds = folds_to_judge(sessions, all_thirds=full) if candidates else []
     if not folds:
         return defaults
-    trials = [_FoldTrials(fold, defaults, make_prior) for fold in folds]
+    make_trials = partial(_Trials, hyper=defaults, make_prior=make_prior)
+    trials = [make_trials(*fold) for fold in folds]
     search = Search[Hyperparameters, LuceParameters](
         lambda fold, hyper, start: trials[fold].fit(hyper, start),
-        lambda fold, fitted: score(fitted, trials[fold].test),
+        lambda fold, fitted: trials[fold].score(fitted),
         [fold.test.weight for fold in folds],
     )
     best = search.attempt(defaults, [trial.pilot for trial in trials])
     for candidate in candidates:
         is_of_mixture = candidate.name in ("mixing_strength", "component_strength")
-        if best.hyper.components > 1 or not is_of_mixture:
+        if candidate.name == "components" and sessions.n_sessions <= SMALL_LOG:
+            hyper = choose_by_bootstrap(sessions, best.hyper, candidate, make_trials)
+            best = search.attempt(hyper, best.fits) if hyper != best.hyper else best
+        elif best.hyper.components > 1 or not is_of_mixture:
             best = search.best_of(best, candidate)
     return best.hyper
 
 
-class _FoldTrials:
-    """A fold, its pilot, from which its other fits start, and the prior from the pilot."""
+class _Trials:
+    """Fits to some sessions, scored on others; the pilot, where they start, and its prior."""
 
-    def __init__(self, fold: Fold, hyper: Hyperparameters, make_prior: MakePrior) -> None:
-        layout = Layout.of(fold.train, has_positions=True).extend(fold.test)
-        self._data = TrainingData.of(fold.train, layout)
-        self.test = make_block(layout.cells, fold.test.whole)
+    def __init__(
+        self, train: GroupedSessions, test: GroupedSessions, hyper: Hyperparameters,
+        make_prior: MakePrior,
+    ) -> None:  # fmt: skip
+        layout = Layout.of(train, has_positions=True).extend(test)
+        self._data = TrainingData.of(train, layout)
+        self._test = make_block(layout.cells, test.whole)
         state = fit_pilot(self._data, hyper)
         self.pilot = state.parameters
         self._prior = make_prior(state.ad_record())
@@ -86,3 +96,16 @@ class _FoldTrials:
         """Fit the model from where another fit ended."""
         prior = hyper.apply_strength(self._prior)
         return fit_luce(self._data, hyper, prior, start, **TRIAL).parameters
+
+    def score(self, fitted: LuceParameters) -> Float64:
+        """Return the log-likelihood of each held-out session [session]."""
+        return score(fitted, self._test)
+
+    def simulate(self, fitted: LuceParameters, rng: np.random.Generator) -> Clicks:
+        """Draw clicks on the pages of the held-out sessions."""
+        sessions, query = self._test.sessions, self._test.query
+        f = fitted.query_outside.weights()[query].repeat(np.diff(sessions.page))
+        theta, rho = fitted.appeal.weights()[self._test.cell] / f, fitted.satisfaction.mean
+        shapes = fitted.outside.weights(), fitted.transition.weights(), sessions.page
+        one = ChoicePages("luce", theta, rho[sessions.pair], *shapes, np.zeros_like(query))
+        return mix_choices(one, fitted.mixing.weights[query]).sample(rng)

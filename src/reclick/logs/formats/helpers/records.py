@@ -13,13 +13,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
-from reclick.data.arrow_checks import check_batch_codes
+from reclick.data.arrow_checks import check_batch_codes, find_invalid_utf8
 from reclick.data.batch import Int64
+from reclick.data.ragged import Bool
 from reclick.data.schema import IDS, TEXT, is_ids, is_number, is_string, is_text
 from reclick.data.timestamps import TIME, as_times
 from reclick.errors import LogError
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.formats.base import BATCH_SESSIONS, ReadReport
+from reclick.logs.session_log import MAX_EXAMPLES
+from reclick.logs.validation.reasons import NOT_READABLE
 from reclick.runtime.filesystem import arrow_input, as_path
 from reclick.runtime.parquet_layout import damaged_parquet_error, read_layout
 
@@ -208,14 +211,49 @@ def read_parquet_records(
     names = [".".join(path) for field in fields for path in field.paths]
     parsed_fields = [field for field in fields if field.kind in PARSED_KINDS]
     for first, batch in read_parquet_batches(file, report, lambda _: names):
+        numbers = np.arange(first, first + batch.num_rows)
+        invalid = _find_invalid_text(batch)
+        if invalid:
+            examples = [(file.where, first + row, got) for row, got in invalid.items()]
+            report.add_bad_rows(NOT_READABLE, len(invalid), examples[:MAX_EXAMPLES])
+            is_valid = ~np.isin(numbers, first + np.array([*invalid]))
+            batch, numbers = batch.filter(pa.array(is_valid)), numbers[is_valid]  # noqa: PLW2901
         texts = {
             field.name: [
                 values for path in field.paths if (values := _get_path(batch, path)) is not None
             ]
             for field in parsed_fields
         }
-        records = add_unparsed(select_fields(batch, fields, file.where), texts)
-        yield add_numbers(records, np.arange(first, first + batch.num_rows))
+        yield add_numbers(add_unparsed(select_fields(batch, fields, file.where), texts), numbers)
+
+
+def _find_invalid_text(batch: pa.RecordBatch) -> dict[int, str]:
+    """The rows with text that is not UTF-8, which Parquet does not check, and where it is."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        columns = zip(batch.schema.names, batch.columns, strict=True)
+        invalid = {name: np.flatnonzero(_is_invalid_text(values)) for name, values in columns}
+        rows = {row: f"{name}: not UTF-8" for name in invalid for row in invalid[name].tolist()}
+        return dict(sorted(rows.items()))
+    return {}
+
+
+def _is_invalid_text(values: pa.Array) -> Bool:
+    """Whether each value is text that is not UTF-8, or contains such text."""
+    out = np.zeros(len(values), np.bool_)
+    if kind_of.is_struct(values.type):
+        for index in range(values.type.num_fields):
+            out |= _is_invalid_text(pc.struct_field(values, index))
+    elif kind_of.is_list(values.type):
+        parents = values.value_parent_indices().to_numpy()
+        out[parents[_is_invalid_text(values.flatten())]] = True
+    elif kind_of.is_dictionary(values.type):
+        is_invalid = np.append(_is_invalid_text(values.dictionary), False)  # the last is for null
+        out = is_invalid[values.indices.fill_null(len(values.dictionary)).to_numpy()]
+    elif is_string(values.type):
+        out[find_invalid_utf8(values)] = True
+    return out
 
 
 # ---- one field
