@@ -69,6 +69,18 @@ def test_components_are_taken_only_where_there_are_some() -> None:
         assert choose(alike, "components", mixing_strength=None).components == 1
 
 
+@pytest.mark.parametrize("sessions", [400, 1_000])
+def test_components_are_recovered_from_a_small_log(sessions: int) -> None:
+    """A third of so few sessions, held out, could not show the gain."""
+    two = np.concatenate([GAMMA, GAMMA[:, :, ::-1] ** 3])
+    ends = np.concatenate([OMEGA * 3, OMEGA / 6])
+    mixed = draw(THETA, RHO, two, ends, sessions, 3, np.array([0.5, 0.5]))
+    assert choose(mixed, "components", mixing_strength=None).components == 3
+    alike = [draw(THETA, RHO, GAMMA, OMEGA, sessions, seed) for seed in range(8)]
+    chosen = [choose(log, "components", mixing_strength=None).components for log in alike]
+    assert chosen.count(1) >= 7
+
+
 def trial(gain: float, spread: float) -> Trial[Hyperparameters, Any]:
     held_out = -1.0 + gain + np.tile([spread, -spread], 200)
     return Trial(Hyperparameters(), [], held_out, np.ones(400))
@@ -104,6 +116,7 @@ def test_what_gains_more_than_chance_is_taken(
         return trial(gain * moved, spread * moved)._replace(hyper=now)
 
     monkeypatch.setattr("reclick.fitting.search.Search.attempt", attempt)
+    monkeypatch.setattr("reclick.models.luce.search.SMALL_LOG", 0)  # without a bootstrap
     log = draw(THETA, RHO, GAMMA, OMEGA, 400, 1)
     found = search_hyperparameters(as_grouped(log), best, NAMES - {name}, make_prior)
     assert (getattr(found, name) == value) == is_taken

@@ -73,7 +73,7 @@ class CandidateValues(NamedTuple):
 
 
 class Search(Generic[H, F]):
-    """Trials on the same folds.
+    """Fits on the same folds.
 
     `fit(fold, hyper, start)` returns a fit to the sessions of a fold, by its number, and
     `score(fold, fit)` the log-likelihood of those it holds out, whose weights are `weights[fold]`.
@@ -133,7 +133,7 @@ def parabola_vertex(gains: dict[float, float]) -> float:
     return round(float(np.clip(vertex, best - 0.1, best + 0.1)), 2)
 
 
-class Trials(Protocol[F]):
+class Fits(Protocol[F]):
     """Fits to some sessions, scored on others."""
 
     @property
@@ -178,7 +178,7 @@ def choose_by_bootstrap(
     sessions: GroupedSessions,
     hyper: Any,
     candidates: CandidateValues,
-    make_trials: Callable[[GroupedSessions, GroupedSessions], Trials[F]],
+    make_trials: Callable[[GroupedSessions, GroupedSessions], Fits[F]],
 ) -> Any:
     """Choose the value of a hyperparameter; each value is compared with the best before it.
 
@@ -200,7 +200,7 @@ class _Comparison:
         self,
         hyper: Any,
         richer: Any,
-        make_trials: Callable[[GroupedSessions, GroupedSessions], Trials[Any]],
+        make_trials: Callable[[GroupedSessions, GroupedSessions], Fits[Any]],
     ) -> None:
         self.hyper, self.richer, self._make_trials = hyper, richer, make_trials
 
@@ -217,7 +217,7 @@ class _Comparison:
 
         return exceeds_chance(self._gain(sessions, trials, fitted), simulated_gain, least)
 
-    def _gain(self, sessions: GroupedSessions, trials: Trials[F], fitted: F | None = None) -> float:
+    def _gain(self, sessions: GroupedSessions, trials: Fits[F], fitted: F | None = None) -> float:
         """The log-likelihood that the richer model gains on the sessions it is fitted to."""
         first = trials.fit(self.hyper, trials.pilot) if fitted is None else fitted
         richer = trials.fit(self.richer, first)

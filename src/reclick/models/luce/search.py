@@ -60,7 +60,7 @@ def search_hyperparameters(
     folds = folds_to_judge(sessions, all_thirds=full) if candidates else []
     if not folds:
         return defaults
-    make_trials = partial(_Trials, hyper=defaults, make_prior=make_prior)
+    make_trials = partial(_ScoredFits, hyper=defaults, make_prior=make_prior)
     trials = [make_trials(*fold) for fold in folds]
     search = Search[Hyperparameters, LuceParameters](
         lambda fold, hyper, start: trials[fold].fit(hyper, start),
@@ -78,7 +78,7 @@ def search_hyperparameters(
     return best.hyper
 
 
-class _Trials:
+class _ScoredFits:
     """Fits to some sessions, scored on others; the pilot, where they start, and its prior."""
 
     def __init__(
