@@ -73,7 +73,7 @@ class CandidateValues(NamedTuple):
 
 
 class Search(Generic[H, F]):
-    """Fits on the same folds.
+    """Trials on the same folds.
 
     `fit(fold, hyper, start)` returns a fit to the sessions of a fold, by its number, and
     `score(fold, fit)` the log-likelihood of those it holds out, whose weights are `weights[fold]`.
@@ -187,13 +187,13 @@ def choose_by_bootstrap(
     clicks_only = replace(sessions, whole=sessions.without_outcomes().whole.ungroup())
     least = candidates.least * float(clicks_only.weight.sum())
     for value in candidates.values:
-        comparison = _Comparison(hyper, hyper._replace(**{candidates.name: value}), make_trials)
+        comparison = _BootstrapTest(hyper, hyper._replace(**{candidates.name: value}), make_trials)
         if comparison.is_significant(clicks_only, least):
             hyper = comparison.richer
     return hyper
 
 
-class _Comparison:
+class _BootstrapTest:
     """A model and a richer one, each fitted to sessions and judged by their likelihood."""
 
     def __init__(
