@@ -229,3 +229,12 @@ def test_an_unseen_ad_has_the_odds_of_its_position_however_extreme() -> None:
     model.position_ = np.array([-30.0])
     chance = np.exp(model.log_prob({"query": ["q"] * 2, "ads": [["x"]] * 2, "clicks": [[], [1]]}))
     assert np.log(chance[1]) - np.log(chance[0]) == pytest.approx(-30.0)
+
+
+def test_all_iterations_may_run_though_steps_vanish() -> None:
+    """At the optimum a step of L-BFGS moves nothing: its curvature is 0."""
+    log = {"query": ["q"] * 6, "ads": [["a", "b"]] * 6, "clicks": [[1], [1, 2], [], [2], [1], []]}
+    precise = CRF(tolerance=1e-12).fit(log)
+    model = CRF(tolerance=0, max_iterations=2_000).fit(log)
+    assert not model.converged_
+    np.testing.assert_allclose(model.theta_, precise.theta_, rtol=1e-6)

@@ -357,7 +357,9 @@ def ascend(
             converged, gain = True, 0.0
             objective.append(value)
             break
-        history = [*history[1 - MEMORY :], (ahead - point, slope - new_slope)]
+        move, slope_drop = ahead - point, slope - new_slope
+        if float(move @ slope_drop) > 0:  # not if the step is below the rounding error
+            history = [*history[1 - MEMORY :], (move, slope_drop)]
         gain = (new_value - value) / max(sessions, 1.0)
         point, value, slope, statistics = ahead, new_value, new_slope, new_statistics
         objective.append(value)
