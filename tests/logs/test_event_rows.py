@@ -45,6 +45,27 @@ def test_rows_found_bad_are_told_once_and_left_out() -> None:
     assert report.bad_rows.examples["no position"][0].row == 7
 
 
+@pytest.mark.parametrize("name", ["id", "position", "timestamp"])
+@pytest.mark.parametrize("is_encoded", [False, True])
+def test_text_that_is_not_utf8_makes_a_bad_row(name: str, is_encoded: bool) -> None:
+    columns = {
+        "id": pa.array(["a", "b"]),
+        "position": pa.array(["1", "2"]),
+        "timestamp": pa.array(["2026-01-01", "2026-01-02 00:00"]),
+    }
+    invalid = pa.array([columns[name][0].as_py().encode(), b"1\xff"]).view(pa.string())
+    columns[name] = invalid.dictionary_encode() if is_encoded else invalid
+    report = ReadReport()
+    rows = EventRows(RawBatch("f", 5, columns, 2), 0, "file", report)
+    position = {} if is_encoded else {"position": rows.positions(required=True)}
+    table = rows.table({"key": rows.key(["id"]), "time": rows.times("timestamp"), **position})
+    is_unread = is_encoded and name == "position"
+    assert table["key"].to_pylist() == (["a", "b"] if is_unread else ["a"])
+    expected = [] if is_unread else [(6, f"{name}: not UTF-8")]
+    examples = report.bad_rows.examples.get("not readable", [])
+    assert [(row.row, row.got) for row in examples] == expected
+
+
 @pytest.mark.parametrize(
     "kind",
     [

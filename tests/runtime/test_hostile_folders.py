@@ -193,16 +193,25 @@ def test_an_examination_probability_that_is_none_is_refused(tmp_path: Path, valu
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("mixing_", [0.5, 0.5]), ("mixing_", [0.9]), ("shifts_", [0.0, 0.0])]
+    ("model", "name", "value", "message"),
+    [
+        ("pbm", "mixing_", [0.5, 0.5], "as many shifts as mixing weights"),
+        ("pbm", "shifts_", [0.0, 0.0], "as many shifts as mixing weights"),
+        ("pbm", "mixing_", [0.9], "expected mixing weights that add up to 1"),
+        ("luceclick", "mixing_prior_", [2.0**40], "mixing_prior_ = .*, expected a probability"),
+        ("luceclick", "mixing_prior_", [0.5], "expected mixing weights that add up to 1"),
+        ("luceclick", "mixing_prior_", [[1.0]], "expected mixing weights that add up to 1"),
+        ("luceclick", "mixing_prior_", [0.5, 0.5], "luceclick|luce"),
+    ],
 )
 def test_mixing_weights_that_are_not_those_of_the_components_are_refused(
-    tmp_path: Path, name: str, value: list[float]
+    tmp_path: Path, model: str, name: str, value: list[Any], message: str
 ) -> None:
     def change(settings: dict[str, Any]) -> None:
         settings["values"][name] = value
 
-    write_forged(tmp_path / "m", "pbm", change)
-    with pytest.raises(rc.StoreError, match="as many shifts as mixing weights"):
+    write_forged(tmp_path / "m", model, change)
+    with pytest.raises(rc.StoreError, match=message):
         rc.load(tmp_path / "m")
 
 

@@ -32,7 +32,7 @@ from reclick.logs.files.source import (
     open_sources,
 )
 from reclick.logs.formats.base import ReadReport
-from reclick.logs.formats.helpers.records import to_text, to_whole_numbers
+from reclick.logs.formats.helpers.records import is_invalid_text, to_text, to_whole_numbers
 from reclick.logs.session_log import MAX_EXAMPLES, SessionLog
 from reclick.logs.validation.reasons import NO_PAGE_KEY, NO_POSITION, NOT_READABLE
 from reclick.runtime.arguments import check_arguments
@@ -119,8 +119,15 @@ class EventRows:
         return self.names.get(name, name) in self.raw.columns
 
     def column(self, name: str) -> pa.Array:
-        """A column, unchanged."""
-        return self.raw.columns[self.names.get(name, name)]
+        """A column. A row with text that is not UTF-8 is bad, and null in the column."""
+        values = self.raw.columns[self.names.get(name, name)]
+        invalid = is_invalid_text(values)
+        if not invalid.any():
+            return values
+        self._mark_bad(NOT_READABLE, invalid, lambda _: f"{name}: not UTF-8")
+        if kind_of.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        return pc.if_else(pa.array(invalid), None, values)
 
     def text(self, name: str) -> pa.Array:
         """A column of ids as text; nulls if there is no such column."""

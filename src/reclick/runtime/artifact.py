@@ -121,7 +121,7 @@ def read(folder: Location, *, kind: str | None = None, leave_out: Collection[str
             return Artifact(
                 manifest["kind"], manifest["settings"], tables, _hash_manifest(manifest)
             )
-        except (StoreError, OSError, pa.ArrowException) as error:
+        except (StoreError, OSError, pa.ArrowException, UnicodeDecodeError) as error:
             before, manifest = manifest, _read_manifest(path)
             if manifest != before:
                 unchanged = 0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 MOST_STORED_REDUNDANCY = 1e6
 PROBABILITY_ROUNDING = 1e-9  # a stored probability may be outside its limits by this
+MIXING_WEIGHTS = ("mixing_", "mixing_prior_")
 NEVER_NEGATIVE = ("exposure_", "information_", "clicks_", "pooled_")
 
 
@@ -197,10 +198,15 @@ class StoredModel(DescribedModel):
                 f"The folder has {name} = {value!r:.100}, expected {expected}: it was altered. "
                 "Fit again, and save to a new folder."
             )
+        if name in MIXING_WEIGHTS and (numbers.ndim != 1 or not np.isclose(numbers.sum(), 1)):
+            raise StoreError(
+                f"The folder has {name} = {value!r:.100}, expected mixing weights that add up to "
+                "1: it was altered. Fit again, and save to a new folder."
+            )
         return numbers if isinstance(value, list) else value
 
     def _limits(self, name: str) -> tuple[float, float]:
         """Return the least and the greatest value of a fitted attribute."""
-        if name in self.probabilities:
+        if name in self.probabilities or name in MIXING_WEIGHTS:
             return -PROBABILITY_ROUNDING, 1 + PROBABILITY_ROUNDING
         return (0.0 if name.endswith(NEVER_NEGATIVE) else -np.inf), np.inf

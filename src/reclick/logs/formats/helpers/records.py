@@ -233,23 +233,23 @@ def _find_invalid_text(batch: pa.RecordBatch) -> dict[int, str]:
         batch.validate(full=True)
     except pa.ArrowInvalid:
         columns = zip(batch.schema.names, batch.columns, strict=True)
-        invalid = {name: np.flatnonzero(_is_invalid_text(values)) for name, values in columns}
+        invalid = {name: np.flatnonzero(is_invalid_text(values)) for name, values in columns}
         rows = {row: f"{name}: not UTF-8" for name in invalid for row in invalid[name].tolist()}
         return dict(sorted(rows.items()))
     return {}
 
 
-def _is_invalid_text(values: pa.Array) -> Bool:
+def is_invalid_text(values: pa.Array) -> Bool:
     """Whether each value is text that is not UTF-8, or contains such text."""
     out = np.zeros(len(values), np.bool_)
     if kind_of.is_struct(values.type):
         for index in range(values.type.num_fields):
-            out |= _is_invalid_text(pc.struct_field(values, index))
+            out |= is_invalid_text(pc.struct_field(values, index))
     elif kind_of.is_list(values.type):
         parents = values.value_parent_indices().to_numpy()
-        out[parents[_is_invalid_text(values.flatten())]] = True
+        out[parents[is_invalid_text(values.flatten())]] = True
     elif kind_of.is_dictionary(values.type):
-        is_invalid = np.append(_is_invalid_text(values.dictionary), False)  # the last is for null
+        is_invalid = np.append(is_invalid_text(values.dictionary), False)  # the last is for null
         out = is_invalid[values.indices.fill_null(len(values.dictionary)).to_numpy()]
     elif is_string(values.type):
         out[find_invalid_utf8(values)] = True
