@@ -7,5 +7,7 @@ import os
 from hypothesis import settings
 
 os.environ.setdefault("RECLICK_PROGRESS", "0")  # long tests write no progress to standard error
-settings.register_profile("reclick", deadline=None)  # the first call of a kernel compiles it
+settings.register_profile(
+    "reclick", deadline=None, max_examples=50
+)  # the first call of a kernel compiles it
 settings.load_profile("reclick")

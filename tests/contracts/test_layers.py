@@ -83,15 +83,16 @@ def test_an_import_that_points_up_is_refused(
 
 
 def test_a_file_has_more_than_one_reader_or_is_a_model_a_format_or_a_section() -> None:
+    single = find_single_importers()
     alone = {
         name: who
-        for name, who in find_single_importers().items()
+        for name, who in single.items()
         if not name.startswith(STANDS_ALONE)
         and name not in ENTRY_POINTS | MODELS | PARTS_OF_MODELS
         and not name.endswith("_commands")
     }
     assert alone == {}, "merge each into the module that imports it"
-    assert set(find_single_importers()) >= PARTS_OF_MODELS, "it needs no exception"
+    assert set(single) >= PARTS_OF_MODELS, "it needs no exception"
 
 
 def test_there_are_not_too_many_files() -> None:

@@ -509,7 +509,7 @@ def judgeable(rows: list[Row]) -> bool:
     return any(row["user"] and row["timestamp"] is not None for row in rows)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(rows_of_all_kinds.filter(judgeable), cleanings, st.integers(1, 12), st.integers(1, 12))
 def test_a_log_is_cleaned_as_plain_python_does_and_the_counts_add_up(
     rows: list[Row], cleaning: Cleaning, group: int, batch: int
@@ -524,7 +524,7 @@ def test_a_log_is_cleaned_as_plain_python_does_and_the_counts_add_up(
     assert len(kept) + removed(report) == len(rows)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(rows_of_all_kinds.filter(judgeable), cleanings)
 def test_cleaning_twice_is_cleaning_once(rows: list[Row], cleaning: Cleaning) -> None:
     once, _ = clean(rows, cleaning, schema=WEIGHTED_SESSION_SCHEMA)

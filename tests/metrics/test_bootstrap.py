@@ -228,7 +228,7 @@ def simulated(sessions: int, logs: int) -> Iterator[dict[str, ChunkSums]]:
 
 
 @pytest.mark.parametrize(
-    ("sessions", "logs"), [(250, 400), (3000, 200)]
+    ("sessions", "logs"), [(250, 200), (3000, 100)]
 )  # a session a chunk, and several
 def test_intervals_hold_the_truth_as_often_as_they_say(sessions: int, logs: int) -> None:
     truths = {

@@ -171,7 +171,8 @@ def exceeds_chance(
             return False
         gains.append(simulated_gain(rng))
     error = float(np.std(gains[1:], ddof=1)) * np.sqrt(1 + 1 / N_SIMULATIONS)
-    return gain > max(gains) and gain - float(np.mean(gains[1:])) > max(least, QUANTILE * error)
+    excess = gain - float(np.mean(gains[1:]))
+    return gain > max(gains) and excess > max(least, QUANTILE * float(error))
 
 
 def choose_by_bootstrap(

@@ -386,7 +386,7 @@ def by_hand(
 
 
 @pytest.mark.parametrize("many", [1, 5])
-@settings(max_examples=30)  # each opens a database
+@settings(max_examples=12)  # each opens a database
 @given(pages=page_rows, clicks=click_rows)
 def test_any_rows_are_joined_as_by_hand_in_any_number_of_buckets(
     many: int,

@@ -277,7 +277,7 @@ def test_it_recognises_its_own_logs_and_no_others(tmp_path: Path) -> None:
         assert not METARANK.recognises([started(tmp_path, text, f"other-{place}.json")])
 
 
-@settings(max_examples=40)  # each opens a database
+@settings(max_examples=15)  # each opens a database
 @given(sessions=st.lists(pages_shown, max_size=6), shuffled=st.randoms())
 def test_any_sessions_written_as_events_come_back(sessions: list[Shown], shuffled: Any) -> None:
     events = [ranking(f"r{place}", query, ads) for place, (query, ads, _) in enumerate(sessions)]

@@ -756,7 +756,7 @@ def test_it_recognises_its_own_logs_and_no_others(tmp_path: Path) -> None:
     assert not UBI.recognises([LogFile(str(tmp_path / "arrays.parquet"), "arrays.parquet")])
 
 
-@settings(max_examples=40)  # each opens a database
+@settings(max_examples=15)  # each opens a database
 @given(
     sessions=st.lists(pages_shown, max_size=6),
     first=st.integers(0, 1),

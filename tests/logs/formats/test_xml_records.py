@@ -212,7 +212,7 @@ def test_a_record_of_many_small_elements_is_refused_and_the_next_is_read() -> No
         "x",
         "x",
         parts=(b"<log><s><relevance>", b"<a/>" * 16_000, b"</relevance></s><s><q>b</q></s></log>"),
-        times=80,
+        times=66,
     )
     for leave in ((), ("relevance",)):
         report = ReadReport()
