@@ -486,10 +486,6 @@ def _snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def _content(path: Path) -> bytes:
-    return path.read_bytes() if path.is_file() else b""
-
-
 def _write_foreign_file(path: Path, source: Path) -> None:
     path.write_bytes(b"theirs")
 

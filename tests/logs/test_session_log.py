@@ -6,8 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import reclick as rc
 from reclick.errors import BadRowsError, LogError, SettingError
-from reclick.logs import read_sessions
+from reclick.logs import as_log, read_sessions
 from reclick.logs.files import memory, parquet
 from reclick.runtime.progress import progress_to
 from tests.support.log_tables import GOOD, read_back, session, table, write_parquet
@@ -134,3 +135,21 @@ def test_the_name_says_what_is_read(tmp_path: Path) -> None:
         repr(read_sessions(write_parquet(tmp_path / "week1.parquet")))
         == "SessionLog(week1.parquet, 3 rows)"
     )
+
+
+def test_the_text_given_with_an_open_log_is_used() -> None:
+    source = {"query": ["q"], "ads": [["a", "b"]], "clicks": [[1]]}
+    log = rc.read_sessions(source, ads={"a": "old", "b": "kept"})
+    table = as_log(log, ads={"a": "new"}).ads
+    assert dict(zip(table["ad"].to_pylist(), table["title"].to_pylist(), strict=True)) == {
+        "a": "new",
+        "b": "kept",
+    }
+    assert as_log(log) is log
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5])
+def test_pairs_are_iterated_in_tables_of_at_least_one(size: float) -> None:
+    model = rc.DCTR().fit({"query": ["q"], "ads": [["a", "b"]], "clicks": [[1]]})
+    with pytest.raises(rc.SettingError, match="size: got"):
+        next(model.iterate_pairs(size))

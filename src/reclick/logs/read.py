@@ -120,7 +120,8 @@ def as_log(
 ) -> SessionLog:
     """Return a log as it is, or open one from anything that `read_sessions` reads.
 
-    With `one_pass`, the caller reads a log that is opened here only once, so streams need no copy.
+    `ads` is the text of ads, which replaces what an open log has of the same ads. With `one_pass`,
+    the caller reads a log that is opened here only once, so streams need no copy.
 
     >>> as_log({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[]]}).summary.kept
     1
@@ -139,7 +140,7 @@ def as_log(
             Argument("columns", {"clicks": ...}),
             ".",
         )
-    return source
+    return source if ads is None else with_text(source, ads)
 
 
 def with_text(log: SessionLog, text: object) -> SessionLog:

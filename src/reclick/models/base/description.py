@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.counts import Counts
-from reclick.errors import Argument, NotFittedError, UsageError
+from reclick.errors import Argument, NotFittedError, UsageError, check_whole
 from reclick.models.provenance import SeenLogs
 from reclick.models.query_rows import TrainingTotals
 from reclick.models.settings import Setting, declare_settings, setting
@@ -190,7 +190,7 @@ class DescribedModel(DeclaredSettings):
     @check_arguments
     def iterate_pairs(self, size: int) -> Iterator[pa.Table]:
         """Yield all pairs of the training log, in tables of about `size`; no query is split."""
-        counts, start = self.training_counts, 0
+        counts, start, size = self.training_counts, 0, check_whole("size", size, 1)
         ends = np.append(np.flatnonzero(np.diff(counts.pair_query)) + 1, len(counts.pair_query))
         while start < len(counts.pair_query):
             end = int(ends[min(int(np.searchsorted(ends, start + size)), len(ends) - 1)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,6 @@ from reclick.models.text_pair_index import counts_from_tables, counts_to_tables
 from reclick.runtime import artifact
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location, resolve
-
-if TYPE_CHECKING:
-    pass
-
 
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 MOST_STORED_REDUNDANCY = 1e6
