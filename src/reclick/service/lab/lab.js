@@ -92,9 +92,9 @@ async function followVersion({model, version}) {
   const listed = answers.models.find((each) => each.name === model);
   if (!listed || listed.version === version || Date.now() - refreshed < QUIET) return;
   refreshed = Date.now();
-  const found = await ask("models", "/v1/models");
-  if (!found?.models?.length) return;
-  listModels(found.models);
+  const result = await ask("models", "/v1/models");
+  if (!result?.models?.length) return;
+  listModels(result.models);
   if (state.query) choose(state.query, {keep: true});
 }
 
@@ -112,10 +112,10 @@ let matches = [], selected = -1;
 
 async function suggest() {
   const prefix = $("query").value;
-  const found = await ask("queries", `/v1/queries?limit=10&prefix=${encodeURIComponent(prefix)}` +
+  const result = await ask("queries", `/v1/queries?limit=10&prefix=${encodeURIComponent(prefix)}` +
     (state.model ? `&model=${encodeURIComponent(state.model)}` : ""));
-  if (!found || found.problem) return;
-  matches = found.queries;
+  if (!result || result.problem) return;
+  matches = result.queries;
   selected = -1;
   const list = $("queries");
   list.replaceChildren(...matches.map((match, i) => element("li", {role: "option", id: `match-${i}`,
@@ -151,12 +151,12 @@ async function choose(query, {keep = false, listed = false} = {}) {
   if (listed) emptyPages();  // the ads of the query before are gone at once
   showPage("a");
   showPage("b");
-  const found = await ask("ads", "/v1/relevance", {query, model: state.model});
-  if (!found) return;
-  answers.ads = found.problem ? [] : found.pairs;
+  const result = await ask("ads", "/v1/relevance", {query, model: state.model});
+  if (!result) return;
+  answers.ads = result.problem ? [] : result.pairs;
   answers.others = [];
   const unknown = !answers.ads.length;
-  $("query-note").textContent = found.problem || (unknown ? "The model has not seen this query: " +
+  $("query-note").textContent = result.problem || (unknown ? "The model has not seen this query: " +
     `${state.pages.a.length ? "the page stays, and " : ""}it answers from what it knows of the ads and their words.` : "");
   if (!keep && !unknown) {
     emptyPages();
@@ -183,9 +183,9 @@ async function listOthers(more = []) {
   const ads = [...new Set([...state.pages.a, ...state.pages.b, ...Object.keys(state.texts), ...more])].filter((ad) => !own.has(ad)).slice(0, 200);
   let pairs = [];
   if (ads.length && state.query) {
-    const found = await ask("others", "/v1/relevance", {pairs: ads.map((ad) => ({query: state.query, ad})), model: state.model, text: newTexts(ads)});
-    if (!found) return;
-    pairs = found.pairs ?? [];
+    const result = await ask("others", "/v1/relevance", {pairs: ads.map((ad) => ({query: state.query, ad})), model: state.model, text: newTexts(ads)});
+    if (!result) return;
+    pairs = result.pairs ?? [];
   }
   if (!pairs.length && !answers.others.length) return;
   answers.others = pairs;
@@ -199,10 +199,10 @@ async function addKnown(event) {
   event.preventDefault();
   const ad = $("known-ad").value.trim(), say = (text) => { $("known-note").textContent = text; };
   if (!ad || !state.query) return;
-  const found = await ask("known", "/v1/explain", {query: state.query, ad, model: state.model});
-  if (!found) return;
-  if (found.problem) { say(found.problem); return; }
-  if (!found.known_ad && !state.texts[ad]) { say(`The model knows no ad “${ad}”. Write it as a new one.`); return; }
+  const result = await ask("known", "/v1/explain", {query: state.query, ad, model: state.model});
+  if (!result) return;
+  if (result.problem) { say(result.problem); return; }
+  if (!result.known_ad && !state.texts[ad]) { say(`The model knows no ad “${ad}”. Write it as a new one.`); return; }
   if (state.pages.a.includes(ad)) { say(`${ad} is on page A already.`); return; }
   say("");
   $("known-ad").value = "";
@@ -469,8 +469,8 @@ function showNameProblem(text = "") {
 async function checkName() {
   const ad = $("new-ad").ad.value.trim();
   if (!ad || ad === draft.ad || isTaken(ad) || !state.query) return;
-  const found = await ask("name", "/v1/explain", {query: state.query, ad, model: state.model});
-  if (found?.known_ad) known.add(ad);
+  const result = await ask("name", "/v1/explain", {query: state.query, ad, model: state.model});
+  if (result?.known_ad) known.add(ad);
 }
 
 // Put what the form says on the page.
@@ -572,16 +572,16 @@ async function showWhy(ad) {
 }
 
 async function explain(ad) {
-  const found = await ask("why", "/v1/explain", {query: state.query, ad, model: state.model, text: newTexts([ad])});
-  if (!found) return;
-  if (found.problem) { $("why-note").textContent = found.problem; return; }
-  $("why-note").textContent = `${ad}: attractiveness ${percent(found.attractiveness)} (${percent(found.low)} to ${percent(found.high)}), ` +
-    `${Math.round(found.clicks).toLocaleString("en")} clicks of ${Math.round(found.impressions).toLocaleString("en")} impressions for this query.`;
-  $("levels").replaceChildren(...found.levels.map((each) => element("li", {}, `${each.level}: ${percent(each.attractiveness)}`)));
-  const effects = found.words.filter((each) => Math.abs(each.factor - 1) > 0.005);
+  const result = await ask("why", "/v1/explain", {query: state.query, ad, model: state.model, text: newTexts([ad])});
+  if (!result) return;
+  if (result.problem) { $("why-note").textContent = result.problem; return; }
+  $("why-note").textContent = `${ad}: attractiveness ${percent(result.attractiveness)} (${percent(result.low)} to ${percent(result.high)}), ` +
+    `${Math.round(result.clicks).toLocaleString("en")} clicks of ${Math.round(result.impressions).toLocaleString("en")} impressions for this query.`;
+  $("levels").replaceChildren(...result.levels.map((each) => element("li", {}, `${each.level}: ${percent(each.attractiveness)}`)));
+  const effects = result.words.filter((each) => Math.abs(each.factor - 1) > 0.005);
   $("words").replaceChildren(...(effects.length ? effects.slice(0, 20).map((each) => element("li",
     {class: each.factor > 1 ? "helps" : "hurts"}, `${each.word} × ${each.factor.toFixed(2)}`))
-    : [element("li", {}, found.words.length ? "its words make no difference to this model" : "no text of this ad")]));
+    : [element("li", {}, result.words.length ? "its words make no difference to this model" : "no text of this ad")]));
 }
 
 // ---- best order and auction
@@ -593,13 +593,13 @@ async function rank() {
   const body = {query: state.query, ads, slots: Math.min(state.slots, ads.length), objective: state.objective,
     model: state.model, text: newTexts(ads)};
   if (state.objective === "value") body.value = value;
-  const found = await ask("rank", "/v1/rank", body);
-  if (!found) return;
-  if (found.problem) { $("rank-note").textContent = found.problem; return; }
-  const dropped = ads.filter((ad) => !found.ads.includes(ad));
-  state.pages.a = found.ads;
+  const result = await ask("rank", "/v1/rank", body);
+  if (!result) return;
+  if (result.problem) { $("rank-note").textContent = result.problem; return; }
+  const dropped = ads.filter((ad) => !result.ads.includes(ad));
+  state.pages.a = result.ads;
   state.clicks.a = [];
-  $("rank-note").textContent = `Best of all orders${found.exact ? " (exact)" : ""}.` + (dropped.length ? ` Left out: ${dropped.join(", ")}.` : "");
+  $("rank-note").textContent = `Best of all orders${result.exact ? " (exact)" : ""}.` + (dropped.length ? ` Left out: ${dropped.join(", ")}.` : "");
   changed();
 }
 
@@ -612,7 +612,7 @@ function showBids() {
   box.replaceChildren(...ads.flatMap((ad, i) => [
     element("label", {for: `bid-${i}`}, ad),
     element("input", {id: `bid-${i}`, type: "number", min: 0, step: 0.1, value: bidOf(ad), "data-ad": ad,
-      on: {input: (event) => { const bid = Number(event.target.value); if (bid >= 0) { state.bids[ad] = bid; later(); } }}})]));
+      on: {input: (event) => { const bid = Number(event.target.value); if (bid >= 0) { state.bids[ad] = bid; refreshSoon(); } }}})]));
 }
 
 const NAMES = {gsp: "GSP: each pays what keeps its rank", vcg: "VCG: each pays what it takes from the others"};
@@ -661,7 +661,7 @@ function explainPrice(slot, next) {
 
 // ---- everything that follows from the state
 
-const later = debounce(() => { remember(); refreshTools(); }, 120);
+const refreshSoon = debounce(() => { remember(); refreshTools(); }, 120);
 const changed = debounce(() => { remember(); showBids(); refreshPages(); refreshTools(); }, 10);
 
 async function refreshPages() {
@@ -670,16 +670,16 @@ async function refreshPages() {
   $("page-pair").classList.toggle("two", state.compare);
   document.body.classList.toggle("comparing", state.compare);
   names.forEach(showPage);
-  const wanted = names.filter((name) => state.pages[name].length);
+  const pageNames = names.filter((name) => state.pages[name].length);
   names.filter((name) => !state.pages[name].length).forEach((name) => { answers[name] = null; showPage(name); });
-  if (wanted.length && state.query) {
-    const found = await ask("predict", "/v1/predict", {pages: wanted.map(asPage), top: 5, model: state.model,
-      text: newTexts([...new Set(wanted.flatMap((name) => state.pages[name]))])});
-    if (!found) return;
-    say(found.problem || "");
-    if (!found.problem) {
-      wanted.forEach((name, i) => { answers[name] = found.pages[i]; });
-      answers.model = {name: found.model, version: found.version};
+  if (pageNames.length && state.query) {
+    const result = await ask("predict", "/v1/predict", {pages: pageNames.map(asPage), top: 5, model: state.model,
+      text: newTexts([...new Set(pageNames.flatMap((name) => state.pages[name]))])});
+    if (!result) return;
+    say(result.problem || "");
+    if (!result.problem) {
+      pageNames.forEach((name, i) => { answers[name] = result.pages[i]; });
+      answers.model = {name: result.model, version: result.version};
     }
     names.forEach(showPage);
   }
@@ -693,13 +693,13 @@ async function refreshComparison() {
   if (!both || !box.querySelector("tbody").rows.length) box.hidden = true; // until there is an answer
   if (!both) return;
   const plain = (name) => ({query: state.query, ads: state.pages[name]});
-  const found = await ask("compare", "/v1/compare", {old: [plain("a")], new: [plain("b")], model: state.model,
+  const result = await ask("compare", "/v1/compare", {old: [plain("a")], new: [plain("b")], model: state.model,
     text: newTexts([...new Set([...state.pages.a, ...state.pages.b])])});
-  if (!found) return;
-  if (found.problem) { box.hidden = true; say(found.problem); return; }
+  if (!result) return;
+  if (result.problem) { box.hidden = true; say(result.problem); return; }
   box.hidden = false;
-  answers.comparison = found.comparisons;
-  box.querySelector("tbody").replaceChildren(...found.comparisons.map((each) => element("tr", {},
+  answers.comparison = result.comparisons;
+  box.querySelector("tbody").replaceChildren(...result.comparisons.map((each) => element("tr", {},
     element("th", {scope: "row"}, each.quantity), element("td", {class: "number"}, short(each.old)),
     element("td", {class: "number"}, short(each.new)),
     element("td", {class: "number wide"}, `${signed(each.change)} [${signed(each.low)}, ${signed(each.high)}]`), verdict(each))));
@@ -720,19 +720,19 @@ async function refreshModels() {
   box.hidden = answers.models.length < 2 || !pages.length || !state.query;
   if (box.hidden) return;
   const ads = pages.map((name) => state.pages[name]);
-  const found = await Promise.all(answers.models.map((model) => ask(`model-${model.name}`, "/v1/predict",
+  const result = await Promise.all(answers.models.map((model) => ask(`model-${model.name}`, "/v1/predict",
     {pages: ads.map((each) => ({query: state.query, ads: each})), top: 0, model: model.name, text: newTexts([...new Set(ads.flat())])})));
-  if (found.some((each) => each == null)) return;
-  const chosen = found[answers.models.findIndex((each) => each.name === state.model)];
-  $("models-tables").replaceChildren(...pages.map((name, k) => showModels(name, k, found, chosen)));
+  if (result.some((each) => each == null)) return;
+  const current = result[answers.models.findIndex((each) => each.name === state.model)];
+  $("models-tables").replaceChildren(...pages.map((name, k) => showModels(name, k, result, current)));
 }
 
-function showModels(name, k, found, chosen) {
+function showModels(name, k, result, current) {
   const title = `Page ${name.toUpperCase()}`, ads = state.pages[name];
-  const rows = found.map((each, i) => element("tr", {}, element("th", {scope: "row"}, answers.models[i].name),
+  const rows = result.map((each, i) => element("tr", {}, element("th", {scope: "row"}, answers.models[i].name),
     ...(each.problem ? [element("td", {colspan: ads.length + 1}, each.problem)]
-      : [...each.pages[k].click_prob.map((p, j) => differenceCell(p, chosen?.pages?.[k].click_prob[j], percent)),
-        differenceCell(each.pages[k].expected_clicks, chosen?.pages?.[k].expected_clicks, short)])));
+      : [...each.pages[k].click_prob.map((p, j) => differenceCell(p, current?.pages?.[k].click_prob[j], percent)),
+        differenceCell(each.pages[k].expected_clicks, current?.pages?.[k].expected_clicks, short)])));
   return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `Models on page ${name.toUpperCase()}`},
     element("table", {}, element("caption", {}, title), element("thead", {}, element("tr", {}, element("th", {scope: "col"}, "Model"),
       ...ads.map((_, i) => element("th", {scope: "col", class: "number"}, String(i + 1))), element("th", {scope: "col", class: "number"}, "Clicks"))),
@@ -919,9 +919,9 @@ function connect() {
   $("add-known").addEventListener("submit", addKnown);
   $("rank").addEventListener("click", rank);
   $("objective").addEventListener("change", () => { state.objective = $("objective").value; remember(); });
-  $("slots").addEventListener("input", () => { const slots = Number($("slots").value); if (Number.isInteger(slots) && slots >= 1 && slots <= 10) { state.slots = slots; later(); } });
-  $("reserve").addEventListener("input", () => { state.reserve = Number($("reserve").value); later(); });
-  $("lambda").addEventListener("input", () => { state.lambda = Number($("lambda").value); later(); });
+  $("slots").addEventListener("input", () => { const slots = Number($("slots").value); if (Number.isInteger(slots) && slots >= 1 && slots <= 10) { state.slots = slots; refreshSoon(); } });
+  $("reserve").addEventListener("input", () => { state.reserve = Number($("reserve").value); refreshSoon(); });
+  $("lambda").addEventListener("input", () => { state.lambda = Number($("lambda").value); refreshSoon(); });
   $("export-json").addEventListener("click", exportJson);
   $("export-csv").addEventListener("click", exportCsv);
   $("export-png").addEventListener("click", exportPng);
@@ -944,14 +944,14 @@ function connect() {
 }
 
 async function start() {
-  const found = await ask("models", "/v1/models");
-  if (!found) return;
-  if (found.problem || !found.models.length) { say(found.problem || "No model is loaded yet."); setTimeout(start, 1000); return; }
+  const result = await ask("models", "/v1/models");
+  if (!result) return;
+  if (result.problem || !result.models.length) { say(result.problem || "No model is loaded yet."); setTimeout(start, 1000); return; }
   const restored = location.hash.length > 1 && restore(location.hash.slice(1));
   clearForm(); // with a name that the link has not
-  const usual = found.models.find((each) => each.default) || found.models[0];
-  if (!found.models.some((each) => each.name === state.model)) state.model = usual.name;
-  listModels(found.models);
+  const usual = result.models.find((each) => each.default) || result.models[0];
+  if (!result.models.some((each) => each.name === state.model)) state.model = usual.name;
+  listModels(result.models);
   $("compare").checked = state.compare;
   $("objective").value = state.objective;
   $("slots").value = state.slots;
