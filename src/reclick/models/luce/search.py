@@ -68,9 +68,10 @@ def search_hyperparameters(
         [fold.test.weight for fold in folds],
     )
     best = search.attempt(defaults, [trial.pilot for trial in trials])
+    is_small = max(sessions.n_sessions, len(sessions)) <= SMALL_LOG
     for candidate in candidates:
         is_of_mixture = candidate.name in ("mixing_strength", "component_strength")
-        if candidate.name == "components" and sessions.n_sessions <= SMALL_LOG:
+        if candidate.name == "components" and is_small:
             hyper = choose_by_bootstrap(sessions, best.hyper, candidate, make_trials)
             best = search.attempt(hyper, best.fits) if hyper != best.hyper else best
         elif best.hyper.components > 1 or not is_of_mixture:
