@@ -6,6 +6,7 @@ CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 SERVE := $(VENV)/.serve
 FUZZ := $(VENV)/.fuzz
+unexport PYTHONDONTWRITEBYTECODE  # the processes that tests start then load compiled modules
 
 # Installs the package with its extras. pip prints nothing while it works, so a line says so every eight seconds.
 define INSTALL

@@ -3,7 +3,6 @@ browser nothing is cut off, nothing is loaded from elsewhere, and everyone can r
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -47,17 +46,11 @@ def build(source: Path, to: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built once for all workers."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    to = shared / "docs-site"
-    with (shared / "docs-site.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not to.exists():
-            built = build(ROOT / "docs", to)
-            (shared / "docs-site.log").write_text(built.stdout + built.stderr, encoding="utf-8")
-    return to
+    """The site of this checkout, with what the build said beside it."""
+    folder = tmp_path_factory.mktemp("docs")
+    built = build(ROOT / "docs", folder / "site")
+    (folder / "site.log").write_text(built.stdout + built.stderr, encoding="utf-8")
+    return folder / "site"
 
 
 class Page(HTMLParser):
@@ -99,7 +92,7 @@ def broken_links(pages: dict[Path, Page]) -> Iterator[str]:
 
 
 def test_it_is_built_without_a_warning(site: Path) -> None:
-    assert (site.parent / "docs-site.log").read_text(encoding="utf-8") == ""
+    assert (site.parent / "site.log").read_text(encoding="utf-8") == ""
     assert (site / "index.html").exists()
 
 
