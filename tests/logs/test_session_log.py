@@ -141,6 +141,7 @@ def test_the_text_given_with_an_open_log_is_used() -> None:
     source = {"query": ["q"], "ads": [["a", "b"]], "clicks": [[1]]}
     log = rc.read_sessions(source, ads={"a": "old", "b": "kept"})
     table = as_log(log, ads={"a": "new"}).ads
+    assert table is not None
     assert dict(zip(table["ad"].to_pylist(), table["title"].to_pylist(), strict=True)) == {
         "a": "new",
         "b": "kept",
@@ -149,7 +150,7 @@ def test_the_text_given_with_an_open_log_is_used() -> None:
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5])
-def test_pairs_are_iterated_in_tables_of_at_least_one(size: float) -> None:
+def test_pairs_are_iterated_in_tables_of_at_least_one(size: Any) -> None:
     model = rc.DCTR().fit({"query": ["q"], "ads": [["a", "b"]], "clicks": [[1]]})
     with pytest.raises(rc.SettingError, match="size: got"):
         next(model.iterate_pairs(size))

@@ -256,6 +256,20 @@ def test_a_parameter_of_any_pair_has_its_range(
         rc.load(tmp_path / "m")
 
 
+@pytest.mark.parametrize("value", [2.0**31, -1.0])
+def test_more_satisfied_clicks_than_last_clicks_are_refused(tmp_path: Path, value: float) -> None:
+    log = {"query": ["tea", "tea"], "ads": [["a", "b"]] * 2, "clicks": [[1, 2], [2]]}
+    model = rc.MultiClick().fit({**log, "dwell_seconds": [[3.0, 40.0], [2.0]]})
+    model.save(tmp_path / "m")
+    stored = artifact.read(tmp_path / "m")
+    satisfied = stored.tables["satisfied"]["clicks"].to_numpy().copy()
+    satisfied[-1] = value
+    tables = {**stored.tables, "satisfied": pa.table({"clicks": satisfied})}
+    artifact.write(tmp_path / "m", kind="model", settings=stored.settings, tables=tables)
+    with pytest.raises(rc.StoreError, match="The table satisfied is damaged: clicks has"):
+        rc.load(tmp_path / "m")
+
+
 def forge_file(folder: Path, table: str, write: Callable[[Path], None], **entry: Any) -> None:
     """Write a Parquet file of a folder again, and make its hash right."""
     manifest = json.loads((folder / artifact.MANIFEST).read_bytes())

@@ -17,10 +17,10 @@ from reclick.clicks.choice import ChoicePages, Variant
 from reclick.clicks.distribution import PageDistribution
 from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import Float64, SessionBatch
-from reclick.data.counts import Counts
+from reclick.data.counts import COUNT_ROUNDING, Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
-from reclick.data.stored_tables import read_numbers
+from reclick.data.stored_tables import read_numbers, table_error
 from reclick.engines import as_grouped
 from reclick.errors import StoreError, check_whole
 from reclick.fitting.outcomes import CountedSatisfaction, count_satisfied, mean_satisfaction
@@ -336,8 +336,7 @@ class MultiClick(ClickModel):
         base, mean = _prior_from_dict(values["common"])
         satisfaction = None
         if values["by_outcome"] is not None:
-            size = len(counts.clicks)
-            satisfied = read_numbers(tables, "satisfied", "clicks", length=size, low=0).copy()
+            satisfied = _read_satisfied(tables, counts)
             by_outcome = _read_probabilities(values, "by_outcome")
             satisfaction = CountedSatisfaction(satisfied, by_outcome, mean)
         strengths = PriorStrengths(*(float(each) for each in values["strengths"]))
@@ -359,6 +358,15 @@ def _count_ended(counts: Counts, satisfaction: CountedSatisfaction | None) -> Fl
         return None
     has_click = np.diff(counts.sequence_starts)[counts.visit_sequence] > 0
     return np.where(has_click, counts.outcomes.visits @ satisfaction.by_outcome, 0.0)
+
+
+def _read_satisfied(tables: dict[str, pa.Table], counts: Counts) -> Float64:
+    """Read the expected satisfied clicks [pair], which are among the last clicks."""
+    size = len(counts.last_clicks)
+    satisfied = read_numbers(tables, "satisfied", "clicks", length=size, low=0).copy()
+    if (satisfied > counts.last_clicks + COUNT_ROUNDING).any():
+        raise table_error("satisfied", "clicks has more than the last clicks of a pair")
+    return satisfied
 
 
 def _prior_to_dict(prior: StopsAndTransitions, satisfaction: float) -> dict[str, Any]:
