@@ -23,7 +23,7 @@ import reclick as rc
 from reclick.cli import app
 from reclick.data.hashing import query_buckets
 from reclick.engines import as_grouped, count
-from reclick.engines.spark import _shorten, open_session
+from reclick.engines.spark import _explain_spark_errors, _shorten, open_session
 from reclick.engines.store import Store
 from reclick.errors import BadRowsError, EngineError, LogError, SettingError
 from reclick.simulation import simulate
@@ -242,6 +242,18 @@ def test_spark_errors_are_cut_to_what_says_something() -> None:
     java = "An error.\n: org.SparkException: Job\nCaused by: java.io.IOException: no python\n"
     assert _shorten(ValueError(java)) == "java.io.IOException: no python."
     assert _shorten(ValueError("Short.")) == "Short."
+
+
+def test_an_error_after_an_interruption_is_the_interruption() -> None:
+    """Java gets Ctrl-C too: Spark may be gone when PySpark cancels its jobs."""
+    gone = type("Py4JError", (Exception,), {"__module__": "py4j.protocol"})
+    with pytest.raises(KeyboardInterrupt), _explain_spark_errors():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise gone("Gateway must be connected to send cancel cmd.")  # noqa: B904
+    with pytest.raises(rc.EngineError, match="Gateway"), _explain_spark_errors():
+        raise gone("Gateway")
 
 
 def test_errors_of_py4j_on_an_interruption_are_not_printed(

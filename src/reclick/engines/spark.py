@@ -408,12 +408,23 @@ def _explain_spark_errors() -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.split(".")[0] not in {"pyspark", "py4j", "grpc"}:
             raise
-        if CANCELLED in str(error):  # PySpark may report Ctrl-C like this
+        if _was_interrupted(error):
             raise KeyboardInterrupt from error
         raise EngineError(
             f"Spark could not run the tasks: {_shorten(error)} The logs of the executors have "
             "the rest."
         ) from error
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether Ctrl-C caused an error: jobs were cancelled, or Java, which gets it too, was gone."""
+    if CANCELLED in str(error):
+        return True
+    while error.__context__ is not None:
+        error = error.__context__
+        if isinstance(error, KeyboardInterrupt):
+            return True
+    return False
 
 
 def _shorten(error: Exception) -> str:

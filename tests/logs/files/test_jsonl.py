@@ -67,6 +67,21 @@ def test_a_line_that_cannot_be_read_is_counted_with_its_row(
     assert log.summary.examples["click outside the page"][0].row == 3
 
 
+@pytest.mark.parametrize("line", [b"null", b'  null{"query": "q"}', b'nullquery": 1}'])
+@pytest.mark.parametrize("lines", [3, 3000])
+def test_a_block_that_begins_with_null_does_not_crash(
+    tmp_path: Path, line: bytes, lines: int
+) -> None:
+    """Arrow's reader of JSON ends the process there."""
+    good = session("good", clicks=[1])
+    path = written(tmp_path, *[good] * 200, *[line] * lines, good)
+    log = read_sessions(path, on_error="drop")
+    assert len(read_back(log)) == 201
+    assert sum(log.summary.dropped.values()) == lines
+    path = written(tmp_path, line, *[good] * 3)
+    assert len(read_back(read_sessions(path, on_error="drop"))) == 3
+
+
 def test_missing_and_null_fields_are_the_reasons_of_their_columns(tmp_path: Path) -> None:
     log = read_sessions(
         written(

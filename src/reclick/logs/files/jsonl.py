@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ SAMPLE_LINES = 100  # at the start of a file, to learn its columns
 MOST_COLUMNS = 2_000  # of a table, if all fields become columns
 MOST_CELLS = 4_000_000  # of a batch, if all fields become columns
 MAX_DIGITS = 4000  # of a whole number; Python's limit is 4,300
+OBJECT_FIRST = re.compile(b"(?:" + BOM + rb")?[ \t\r\n]*\{")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,11 @@ def open_jsonl(
 def parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
     """Parse lines of JSON objects with Arrow, ignoring other fields.
 
-    None when anything does not fit the schema.
+    None when anything does not fit the schema, or the first value is no object: Arrow crashes where
+    it is null.
     """
+    if not OBJECT_FIRST.match(block):
+        return None
     try:
         table = arrow_json.read_json(
             pa.BufferReader(block),
