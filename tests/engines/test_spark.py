@@ -247,13 +247,12 @@ def test_spark_errors_are_cut_to_what_says_something() -> None:
 def test_an_error_after_an_interruption_is_the_interruption() -> None:
     """Java gets Ctrl-C too: Spark may be gone when PySpark cancels its jobs."""
     gone = type("Py4JError", (Exception,), {"__module__": "py4j.protocol"})
+    error = gone("Gateway must be connected to send cancel cmd.")
+    with pytest.raises(EngineError, match="Gateway"), _explain_spark_errors():
+        raise error
+    error.__context__ = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt), _explain_spark_errors():
-        try:
-            raise KeyboardInterrupt
-        except KeyboardInterrupt:
-            raise gone("Gateway must be connected to send cancel cmd.")  # noqa: B904
-    with pytest.raises(rc.EngineError, match="Gateway"), _explain_spark_errors():
-        raise gone("Gateway")
+        raise error
 
 
 def test_errors_of_py4j_on_an_interruption_are_not_printed(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy import stats
 
+from reclick.data.ragged import Int32, Int64
 from reclick.engines import as_grouped
 from reclick.fitting.search import N_SIMULATIONS, QUANTILE, exceeds_chance
-from reclick.models import LuceClick
 from reclick.models.luce.parameters import Hyperparameters
 from reclick.models.luce.search import _ScoredFits
 from tests.models.test_luce_search import make_prior
@@ -51,28 +55,37 @@ def test_few_gains_by_chance_exceed_the_limit() -> None:
     assert share < 0.065
 
 
-def test_simulated_sessions_have_the_click_rates_of_the_model() -> None:
-    log = draw(THETA, RHO, GAMMA, OMEGA, 4_000, 7)
-    model = LuceClick(tune="off", position_effect_strength=None).fit(log)
+def sequences_of(click: Int32, clicks: Int64) -> list[tuple[int, ...]]:
+    return [tuple(click[start:end].tolist()) for start, end in pairwise(clicks.tolist())]
+
+
+def test_sessions_are_simulated_from_the_model_that_is_scored() -> None:
+    """How often each click sequence is drawn agrees with the probability that `score` gives it."""
+    rng = np.random.default_rng(5)
+    orders = ([1, 2, 3, 4], [4, 3, 2, 1])  # of two types of users
+    clicks = [orders[i % 2][: rng.integers(0, 5)] for i in range(6_000)]
+    query = [f"q{i % 3}" for i in range(6_000)]
+    log = {"query": query, "ads": [["a", "b", "c", "d"]] * 6_000, "clicks": clicks}
+    hyper = Hyperparameters(components=2, position_effect_strength=10.0)
     sessions = as_grouped(log)
-    whole = sessions.whole.ungroup()
-    trials = _ScoredFits(
-        type(sessions)(sessions.counts, whole),
-        type(sessions)(sessions.counts, whole),
-        Hyperparameters(query_strength=None, position_effect_strength=None),
-        make_prior,
+    ungrouped = replace(sessions, whole=sessions.whole.ungroup())
+    fits = _ScoredFits(ungrouped, ungrouped, hyper, make_prior)
+    fitted = fits.fit(hyper, fits.pilot)
+    whole = ungrouped.whole
+    probability = dict(
+        zip(
+            zip(whole.query.tolist(), sequences_of(whole.click, whole.clicks), strict=True),
+            np.exp(fits.score(fitted)).tolist(),
+            strict=True,
+        )
     )
-    fitted = trials.fit(Hyperparameters(query_strength=None), trials.pilot)
-    rng = np.random.default_rng(3)
-    clicks = np.concatenate([trials.simulate(fitted, rng).click for _ in range(10)])
-    page = np.diff(whole.page)
-    shown = np.bincount(np.concatenate([np.arange(size) for size in page])) * 10
-    rates = np.bincount(clicks - 1, minlength=len(shown)) / shown
-    expected = np.bincount(
-        np.concatenate([np.arange(size) for size in page]),
-        np.concatenate([row[~np.isnan(row)] for row in np.asarray(model.click_prob(log))]),
-    ) / (shown / 10)
-    np.testing.assert_allclose(rates, expected, rtol=0.06)
+    simulated = sequences_of(*fits.simulate(fitted, np.random.default_rng(3)))
+    frequency = Counter(zip(whole.query.tolist(), simulated, strict=True))
+    assert len(probability) > 20
+    for key, p in probability.items():
+        assert frequency[key] == pytest.approx(2_000 * p, abs=4.5 * np.sqrt(2_000 * p))
+    weights = fitted.mixing.weights
+    assert weights.min() > 0.2  # both types are there
 
 
 def test_sessions_are_ungrouped_in_an_order_of_their_own() -> None:
@@ -85,8 +98,14 @@ def test_sessions_are_ungrouped_in_an_order_of_their_own() -> None:
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
 
-def test_parts_of_a_session_keep_their_weight() -> None:
-    block = as_grouped(draw(THETA, RHO, GAMMA, OMEGA, 300, 2)).whole
-    parts = block.reweight(block.weight * 0.7).ungroup()
-    assert parts.weight.max() <= 1.0
-    assert parts.weight.sum() == pytest.approx(0.7 * block.weight.sum())
+@pytest.mark.parametrize(
+    ("weights", "has_weights"),
+    [(None, False), ([1.0] * 300, False), ([3.0] * 300, True), ([0.5, 1.5] * 150, True)],
+)
+def test_a_log_knows_whether_it_has_weights(weights: list[float] | None, has_weights: bool) -> None:
+    log = draw(THETA, RHO, GAMMA, OMEGA, 300, 2)
+    if weights is not None:
+        log = log.append_column("weight", pa.array(weights))
+    sessions = as_grouped(log)
+    assert sessions.has_weights == has_weights
+    assert sessions.reweight(sessions.weight * 0.7).has_weights

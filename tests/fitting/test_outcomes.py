@@ -12,6 +12,7 @@ from reclick.fitting.outcomes import (
     RATE_STRENGTH,
     TYPICAL_RATES,
     OutcomeRates,
+    OutcomeTable,
     count_satisfied,
     mean_satisfaction,
     outcome_likelihoods,
@@ -26,6 +27,15 @@ def counts_of(clicks: list[list[int]], outcomes: list[list[float]]) -> rc.Counts
     """Counts of sessions with one page of three ads and these conversions."""
     log = {"query": ["q"] * len(clicks), "ads": [["a", "b", "c"]] * len(clicks)}
     return rc.count({**log, "clicks": clicks, "conversions": outcomes})
+
+
+def test_rates_beyond_the_order_that_an_estimate_keeps_are_pooled() -> None:
+    """SQUAREM may step there; a value that no M-step gives would lower the objective."""
+    table = OutcomeTable(OutcomeRates.of(counts_of([[1]], [[1.0]]), 1.0))
+    rates = table.constrain(np.array([[0.4, 0.2], [1.5, 0.3]]))
+    np.testing.assert_allclose(rates[0], 0.3)
+    assert 0.3 == rates[1, 1] < rates[1, 0] < 1
+    np.testing.assert_allclose(table.constrain(np.array([[0.1, 0.2], [0.3, 0.5]]))[1], 0.4)
 
 
 def test_likelihoods_are_worked_out_by_hand() -> None:

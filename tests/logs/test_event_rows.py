@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from reclick.logs.files.csv import parse_cell
 from reclick.logs.files.jsonl import UnreadableError, as_flag, as_time
 from reclick.logs.files.source import RawBatch
 from reclick.logs.formats.base import ReadReport
+from reclick.logs.formats.helpers.records import is_invalid_text
 
 parts = st.text(st.sampled_from("ab|\\\n "), max_size=4)
 
@@ -46,15 +49,22 @@ def test_rows_found_bad_are_told_once_and_left_out() -> None:
 
 
 @pytest.mark.parametrize("name", ["id", "position", "timestamp"])
-@pytest.mark.parametrize("is_encoded", [False, True])
-def test_text_that_is_not_utf8_makes_a_bad_row(name: str, is_encoded: bool) -> None:
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary", "views"])
+def test_text_that_is_not_utf8_makes_a_bad_row(name: str, kind: str) -> None:
+    is_encoded = kind in ("dictionary", "views")
     columns = {
         "id": pa.array(["a", "b"]),
         "position": pa.array(["1", "2"]),
         "timestamp": pa.array(["2026-01-01", "2026-01-02 00:00"]),
     }
     invalid = pa.array([columns[name][0].as_py().encode(), b"1\xff"]).view(pa.string())
-    columns[name] = invalid.dictionary_encode() if is_encoded else invalid
+    if kind == "dictionary":
+        columns[name] = invalid.dictionary_encode()
+    elif kind == "views":  # as in a categorical column of Polars
+        texts = invalid.cast(pa.large_string()).cast(pa.string_view())
+        columns[name] = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.uint32()), texts)
+    else:
+        columns[name] = invalid.cast(pa.type_for_alias(kind))
     report = ReadReport()
     rows = EventRows(RawBatch("f", 5, columns, 2), 0, "file", report)
     position = {} if is_encoded else {"position": rows.positions(required=True)}
@@ -64,6 +74,32 @@ def test_text_that_is_not_utf8_makes_a_bad_row(name: str, is_encoded: bool) -> N
     expected = [] if is_unread else [(6, f"{name}: not UTF-8")]
     examples = report.bad_rows.examples.get("not readable", [])
     assert [(row.row, row.got) for row in examples] == expected
+
+
+@pytest.mark.parametrize("size", [127, 128, 129])
+def test_a_dictionary_of_any_size_is_read(size: int) -> None:
+    kind = pa.int8() if size < 129 else pa.uint8()
+    codes = pa.array([0, size - 1, None], kind)
+    values = pa.DictionaryArray.from_arrays(codes, pa.array([f"page {i}" for i in range(size)]))
+    assert is_invalid_text(values).tolist() == [False, False, False]
+    rows = EventRows(RawBatch("f", 5, {"page": values}, 3), 0, "file", ReadReport())
+    assert rows.text("page").to_pylist() == ["page 0", f"page {size - 1}", None]
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list, lambda text: pa.list_(text, 2)])
+def test_text_that_is_not_utf8_is_found_in_any_list(kind: Any) -> None:
+    text = pa.array([b"a", b"b", b"c", b"\xff"]).view(pa.string())
+    offsets = [0, 2, 4]
+    if kind is pa.list_:
+        lists = pa.ListArray.from_arrays(offsets, text)
+    elif kind is pa.large_list:
+        lists = pa.LargeListArray.from_arrays(offsets, text)
+    else:
+        lists = pa.FixedSizeListArray.from_arrays(text, 2)
+    assert lists.type == kind(pa.string())
+    assert is_invalid_text(lists).tolist() == [False, True]
+    rows = EventRows(RawBatch("f", 5, {"ads": lists}, 2), 0, "file", ReadReport())
+    assert rows.column("ads").to_pylist() == [["a", "b"], None]
 
 
 @pytest.mark.parametrize(

@@ -70,15 +70,26 @@ def test_components_are_taken_only_where_there_are_some() -> None:
 
 
 @pytest.mark.parametrize("sessions", [400, 1_000])
-def test_components_are_recovered_from_a_small_log(sessions: int) -> None:
+def test_several_components_are_found_in_a_small_log_that_has_them(sessions: int) -> None:
     """A third of so few sessions, held out, could not show the gain."""
     two = np.concatenate([GAMMA, GAMMA[:, :, ::-1] ** 3])
     ends = np.concatenate([OMEGA * 3, OMEGA / 6])
     mixed = draw(THETA, RHO, two, ends, sessions, 3, np.array([0.5, 0.5]))
-    assert choose(mixed, "components", mixing_strength=None).components == 3
+    assert choose(mixed, "components", mixing_strength=None).components > 1
     alike = [draw(THETA, RHO, GAMMA, OMEGA, sessions, seed) for seed in range(8)]
     chosen = [choose(log, "components", mixing_strength=None).components for log in alike]
     assert chosen.count(1) >= 7
+
+
+@pytest.mark.parametrize("weights", ["whole", "any"])
+def test_weights_do_not_make_components(weights: str) -> None:
+    """Three copies of a session are no three independent sessions."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        weight = rng.integers(1, 4, 400) if weights == "whole" else rng.uniform(0.2, 3, 400)
+        log = draw(THETA, RHO, GAMMA, OMEGA, 400, seed)
+        log = log.append_column("weight", pa.array(weight.astype(float)))
+        assert choose(log, "components", mixing_strength=None).components == 1
 
 
 def trial(gain: float, spread: float) -> Trial[Hyperparameters, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import reclick as rc
@@ -23,6 +24,7 @@ from reclick.models.dbn import DBNParameters
 from reclick.models.dbn import e_step as dbn_e_step
 from reclick.models.kernels.cascade import as_cascade_block
 from reclick.models.luce.e_step import e_step as luce_e_step
+from tests.support.luce_world import GAMMA, OMEGA, RHO, THETA, draw
 from tests.support.outcome_worlds import World
 
 RATES = np.array([[0.1, 0.4], [0.5, 0.05]])
@@ -404,3 +406,13 @@ def test_likelihoods_of_the_oracle_are_those_of_the_models() -> None:
     for (dwell, conversion), outcome in encoded.items():
         expected = [likelihood_of(dwell, conversion, satisfied) for satisfied in (False, True)]
         np.testing.assert_allclose(outcome_likelihoods(RATES)[outcome], expected)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_conversions_that_say_nothing_of_satisfaction_do_not_end_a_fit(seed: int) -> None:
+    """An extrapolation beyond the rates that an M-step gives once lowered the objective."""
+    rng = np.random.default_rng(seed)
+    log = draw(THETA, RHO, GAMMA, OMEGA, 250, seed)
+    conversions = [rng.integers(0, 2, len(clicks)).tolist() for clicks in log["clicks"].to_pylist()]
+    log = log.append_column("conversions", pa.array(conversions, pa.list_(pa.int64())))
+    assert rc.LuceClick(components=1).fit(log).converged_

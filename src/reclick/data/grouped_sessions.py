@@ -186,11 +186,11 @@ class QueryBlock:
         return replace(self, weight=weight).select(np.flatnonzero(weight > 0))
 
     def ungroup(self) -> QueryBlock:
-        """A row per session, of weight 1 or less; their order depends on their content alone."""
-        copies = np.ceil(self.weight).astype(np.int64)
+        """A row per session of a log without weights, in an order that their content determines."""
         content = content_hash(self.pair, self.page, self.click, self.clicks)
         order = np.lexsort((content, self.query))
-        return replace(self, weight=self.weight / copies).select(order.repeat(copies[order]))
+        copies = self.weight[order].astype(np.int64)
+        return replace(self, weight=np.ones(len(self))).select(order.repeat(copies))
 
     @check_arguments
     def split(self, n: int) -> list[QueryBlock]:
@@ -284,6 +284,12 @@ class GroupedSessions:
     def n_sessions(self) -> float:
         """The sessions of the log."""
         return float(self.weight.sum()) if self.log is None else self.log.sessions
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether a session of the log counted more or less than once."""
+        rows = sum(record.sessions for record in self.counts.logs)
+        return rows != self.counts.total or bool((self.weight % 1 != 0).any())
 
     def without_outcomes(self) -> GroupedSessions:
         """The same sessions, whose outcomes are unknown."""

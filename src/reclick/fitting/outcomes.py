@@ -82,11 +82,8 @@ class OutcomeRates(NamedTuple):
         """
         yes, no, _ = self.with_clicks(last)
         rates = yes / (yes + no)
-        for row, speaks_against in enumerate(
-            (rates[0, 0] > rates[0, 1], rates[1, 0] < rates[1, 1])
-        ):
-            if speaks_against:
-                rates[row] = yes[row].sum() / (yes[row].sum() + no[row].sum())
+        for row in _find_misordered(rates):
+            rates[row] = yes[row].sum() / (yes[row].sum() + no[row].sum())
         return np.clip(rates, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
 
     def log_prior(self, rates: Float64) -> float:
@@ -120,8 +117,11 @@ class OutcomeTable(ParameterTable):
         return replace(self, rates=self.prior.with_clicks(self.clicks).estimate(clicks))
 
     def constrain(self, values: Float64) -> Float64:
-        """Rates between 0 and 1."""
-        return np.clip(values, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
+        """Rates between 0 and 1, in the order that `estimate` keeps."""
+        rates = np.clip(values, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
+        for row in _find_misordered(rates):
+            rates[row] = rates[row].mean()
+        return rates
 
     def to_columns(self) -> Columns:
         """The rates and the past: tables of different lengths."""
@@ -132,6 +132,12 @@ class OutcomeTable(ParameterTable):
         clicks = read("clicks", "value", self.clicks.size).reshape(self.clicks.shape)
         rates = read("rates", "value", self.rates.size)
         return replace(self, clicks=clicks, rates=rates.reshape(self.rates.shape))
+
+
+def _find_misordered(rates: Float64) -> list[int]:
+    """Find the rows by which a conversion speaks against satisfaction, or a quick return for it."""
+    misordered = rates[0, 0] > rates[0, 1], rates[1, 0] < rates[1, 1]
+    return [row for row, is_misordered in enumerate(misordered) if is_misordered]
 
 
 class CountedSatisfaction(NamedTuple):

@@ -179,18 +179,19 @@ def choose_by_bootstrap(
     sessions: GroupedSessions,
     hyper: Any,
     candidates: CandidateValues,
-    make_trials: Callable[[GroupedSessions, GroupedSessions], Fits[F]],
+    make_fits: Callable[[GroupedSessions, GroupedSessions], Fits[F]],
 ) -> Any:
     """Choose the value of a hyperparameter; each value is compared with the best before it.
 
-    Outcomes of clicks are not used. `make_trials(train, test)` prepares fits.
+    The log must have no weights. Outcomes of clicks are not used. `make_fits(train, test)` prepares
+    fits.
     """
     clicks_only = replace(sessions, whole=sessions.without_outcomes().whole.ungroup())
     least = candidates.least * float(clicks_only.weight.sum())
     for value in candidates.values:
-        comparison = _BootstrapTest(hyper, hyper._replace(**{candidates.name: value}), make_trials)
+        comparison = _BootstrapTest(hyper, hyper._replace(**{candidates.name: value}), make_fits)
         if comparison.is_significant(clicks_only, least):
-            hyper = comparison.richer
+            hyper = comparison.richer_hyper
     return hyper
 
 
@@ -200,26 +201,26 @@ class _BootstrapTest:
     def __init__(
         self,
         hyper: Any,
-        richer: Any,
-        make_trials: Callable[[GroupedSessions, GroupedSessions], Fits[Any]],
+        richer_hyper: Any,
+        make_fits: Callable[[GroupedSessions, GroupedSessions], Fits[Any]],
     ) -> None:
-        self.hyper, self.richer, self._make_trials = hyper, richer, make_trials
+        self.hyper, self.richer_hyper, self._make_fits = hyper, richer_hyper, make_fits
 
     def is_significant(self, sessions: GroupedSessions, least: float) -> bool:
         """Whether the richer model gains more on the sessions than by chance."""
-        trials = self._make_trials(sessions, sessions)
-        fitted = trials.fit(self.hyper, trials.pilot)
+        fits = self._make_fits(sessions, sessions)
+        fitted = fits.fit(self.hyper, fits.pilot)
 
         def simulated_gain(rng: np.random.Generator) -> float:
-            click, clicks = trials.simulate(fitted, rng)
+            click, clicks = fits.simulate(fitted, rng)
             whole = replace(sessions.whole, click=click, clicks=clicks)
             simulated = replace(sessions, whole=whole)
-            return self._gain(simulated, self._make_trials(simulated, simulated))
+            return self._gain(simulated, self._make_fits(simulated, simulated))
 
-        return exceeds_chance(self._gain(sessions, trials, fitted), simulated_gain, least)
+        return exceeds_chance(self._gain(sessions, fits, fitted), simulated_gain, least)
 
-    def _gain(self, sessions: GroupedSessions, trials: Fits[F], fitted: F | None = None) -> float:
+    def _gain(self, sessions: GroupedSessions, fits: Fits[F], fitted: F | None = None) -> float:
         """The log-likelihood that the richer model gains on the sessions it is fitted to."""
-        first = trials.fit(self.hyper, trials.pilot) if fitted is None else fitted
-        richer = trials.fit(self.richer, first)
-        return float(np.sum(sessions.weight * (trials.score(richer) - trials.score(first))))
+        first = fits.fit(self.hyper, fits.pilot) if fitted is None else fitted
+        richer = fits.fit(self.richer_hyper, first)
+        return float(np.sum(sessions.weight * (fits.score(richer) - fits.score(first))))

@@ -32,7 +32,12 @@ from reclick.logs.files.source import (
     open_sources,
 )
 from reclick.logs.formats.base import ReadReport
-from reclick.logs.formats.helpers.records import is_invalid_text, to_text, to_whole_numbers
+from reclick.logs.formats.helpers.records import (
+    as_plain_text,
+    is_invalid_text,
+    to_text,
+    to_whole_numbers,
+)
 from reclick.logs.session_log import MAX_EXAMPLES, SessionLog
 from reclick.logs.validation.reasons import NO_PAGE_KEY, NO_POSITION, NOT_READABLE
 from reclick.runtime.arguments import check_arguments
@@ -125,9 +130,7 @@ class EventRows:
         if not invalid.any():
             return values
         self._mark_bad(NOT_READABLE, invalid, lambda _: f"{name}: not UTF-8")
-        if kind_of.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        return pc.if_else(pa.array(invalid), None, values)
+        return pc.if_else(pa.array(invalid), None, as_plain_text(values))
 
     def text(self, name: str) -> pa.Array:
         """A column of ids as text; nulls if there is no such column."""

@@ -99,19 +99,19 @@ class LuceClick(ClickModel):
         "strength of the prior of each query's outside option; None: one for all", allow_none=True
     )
     transition_strength: str | float = auto_setting("how strongly transitions follow distance")
-    components: str | int = auto_setting("of the mixture of users", low=1, high=20, integer=True)
+    components: str | int = auto_setting("user types in the mixture", low=1, high=20, integer=True)
     component_strength: str | float = auto_setting("how strongly components are held to be alike")
     mixing_strength: str | float | None = auto_setting(
         "strength of the prior of each query's mixing weights; None: one for all", allow_none=True
     )
     position_effect_strength: str | float | None = auto_setting(
-        "how strongly positions are held to be alike for all; None: they are", allow_none=True
+        "how strongly the effects of positions are alike for all; None: they are", allow_none=True
     )
     redundancy: str | float = setting(default=0.0, choices=("auto",), low=0, high=1e6)
     tune: str = setting(
         default="fast",
         choices=("fast", "full", "off"),
-        help="how many values of what is auto are tried on held-out sessions: a few, many, or none",
+        help="how many values of settings that are auto are tried on the log: a few, many, or none",
     )
     max_iterations: int = setting(default=500, low=1, integer=True)
     tolerance: float = setting(default=1e-6)
@@ -143,7 +143,7 @@ class LuceClick(ClickModel):
         queries: int,
         words: tuple[TokenLists | None, int] | None = None,
     ) -> Hyperparameters:
-        """Return the hyperparameters: from the settings, or chosen on held-out sessions.
+        """Return the hyperparameters: from the settings, or chosen on the training log.
 
         `queries` and `words` are those of the whole log; `sessions` may be a sample of it.
         """

@@ -1,11 +1,11 @@
-"""The search for hyperparameters of LuceClick, by the likelihood of held-out sessions.
+"""The search for hyperparameters of LuceClick, on held-out sessions or by a bootstrap.
 
 The fast search fits a pilot to two thirds of the sessions, and then tries a few candidates, each
 from where the best fit so far ended. A value replaces the best so far if the log-likelihood of the
 other third improves by at least MIN_GAIN per session and, for strengths, by one standard error.
 Several components take twice as long, so they must gain .001 and two standard errors; the prior
-mean of ρ only MIN_GAIN. The full search tries more values, on each third held out in turn. On a
-small log, all thirds are always used, and a parametric bootstrap judges components.
+mean of ρ only MIN_GAIN. The full search tries more values, on each third in turn. So does the
+search on a small log, where a parametric bootstrap judges components if there are no weights.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ def search_hyperparameters(
     sessions: GroupedSessions, defaults: Hyperparameters, fixed: Collection[str],
     make_prior: MakePrior, *, full: bool = False,
 ) -> Hyperparameters:  # fmt: skip
-    """Choose the hyperparameters that are not `fixed` on held-out sessions."""
+    """Choose the hyperparameters that are not `fixed`."""
     candidates = [values for values in (FULL if full else FAST) if values.name not in fixed]
     folds = folds_to_judge(sessions, all_thirds=full) if candidates else []
     if not folds:
         return defaults
-    make_trials = partial(_ScoredFits, hyper=defaults, make_prior=make_prior)
-    trials = [make_trials(*fold) for fold in folds]
+    make_fits = partial(_ScoredFits, hyper=defaults, make_prior=make_prior)
+    fits = [make_fits(*fold) for fold in folds]
     search = Search[Hyperparameters, LuceParameters](
-        lambda fold, hyper, start: trials[fold].fit(hyper, start),
-        lambda fold, fitted: trials[fold].score(fitted),
+        lambda fold, hyper, start: fits[fold].fit(hyper, start),
+        lambda fold, fitted: fits[fold].score(fitted),
         [fold.test.weight for fold in folds],
     )
-    best = search.attempt(defaults, [trial.pilot for trial in trials])
-    is_small = max(sessions.n_sessions, len(sessions)) <= SMALL_LOG
+    best = search.attempt(defaults, [each.pilot for each in fits])
+    is_small = max(sessions.n_sessions, len(sessions)) <= SMALL_LOG and not sessions.has_weights
     for candidate in candidates:
         is_of_mixture = candidate.name in ("mixing_strength", "component_strength")
         if candidate.name == "components" and is_small:
-            hyper = choose_by_bootstrap(sessions, best.hyper, candidate, make_trials)
+            hyper = choose_by_bootstrap(sessions, best.hyper, candidate, make_fits)
             best = search.attempt(hyper, best.fits) if hyper != best.hyper else best
         elif best.hyper.components > 1 or not is_of_mixture:
             best = search.best_of(best, candidate)
@@ -108,5 +108,5 @@ class _ScoredFits:
         f = fitted.query_outside.weights()[query].repeat(np.diff(sessions.page))
         theta, rho = fitted.appeal.weights()[self._test.cell] / f, fitted.satisfaction.mean
         shapes = fitted.outside.weights(), fitted.transition.weights(), sessions.page
-        one = ChoicePages("luce", theta, rho[sessions.pair], *shapes, np.zeros_like(query))
-        return mix_choices(one, fitted.mixing.weights[query]).sample(rng)
+        pages = ChoicePages("luce", theta, rho[sessions.pair], *shapes, 0 * sessions.page[1:])
+        return mix_choices(pages, fitted.mixing.weights[query]).sample(rng)

@@ -16,7 +16,7 @@ from pyarrow import types as kind_of
 from reclick.data.arrow_checks import check_batch_codes, find_invalid_utf8
 from reclick.data.batch import Int64
 from reclick.data.ragged import Bool
-from reclick.data.schema import IDS, TEXT, is_ids, is_number, is_string, is_text
+from reclick.data.schema import IDS, TEXT, is_ids, is_list, is_number, is_string, is_text
 from reclick.data.timestamps import TIME, as_times
 from reclick.errors import LogError
 from reclick.logs.files.log_file import LogFile
@@ -94,11 +94,19 @@ def to_whole_numbers(values: pa.Array) -> pa.Array:
 
 def to_text(values: pa.Array) -> pa.Array:
     """Convert text or whole-number ids to text; null for empty text and other numbers."""
-    if kind_of.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    values = ids_to_text(values)
+    values = ids_to_text(as_plain_text(values))
     empty = pc.equal(values, "")
     return pc.if_else(empty, None, values) if pc.any(empty).as_py() else values
+
+
+def as_plain_text(values: pa.Array) -> pa.Array:
+    """Values without a dictionary, and text without views: few functions of Arrow take these.
+
+    Text need not be UTF-8.
+    """
+    if kind_of.is_dictionary(values.type):
+        return as_plain_text(values.dictionary).take(values.indices)
+    return values.cast(pa.large_string()) if kind_of.is_string_view(values.type) else values
 
 
 def ids_to_text(ids: pa.Array) -> pa.Array:
@@ -245,12 +253,13 @@ def is_invalid_text(values: pa.Array) -> Bool:
     if kind_of.is_struct(values.type):
         for index in range(values.type.num_fields):
             out |= is_invalid_text(pc.struct_field(values, index))
-    elif kind_of.is_list(values.type):
-        parents = values.value_parent_indices().to_numpy()
-        out[parents[is_invalid_text(values.flatten())]] = True
+    elif is_list(values.type):
+        parents = pc.list_parent_indices(values).to_numpy()
+        out[parents[is_invalid_text(pc.list_flatten(values))]] = True
     elif kind_of.is_dictionary(values.type):
         is_invalid = np.append(is_invalid_text(values.dictionary), False)  # the last is for null
-        out = is_invalid[values.indices.fill_null(len(values.dictionary)).to_numpy()]
+        codes = values.indices.cast(pa.int64()).fill_null(len(values.dictionary))
+        out = is_invalid[codes.to_numpy()]
     elif is_string(values.type):
         out[find_invalid_utf8(values)] = True
     return out
