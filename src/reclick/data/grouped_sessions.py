@@ -226,8 +226,9 @@ class QueryBlock:
 class LogSize(NamedTuple):
     """The size of a log."""
 
-    sessions: float
+    sessions: float  # the sum of their weights
     longest: int  # page
+    rows: int  # sessions, whatever their weights
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,8 +289,10 @@ class GroupedSessions:
     @property
     def has_weights(self) -> bool:
         """Whether a session of the log counted more or less than once."""
-        rows = sum(record.sessions for record in self.counts.logs)
-        return rows != self.counts.total or bool((self.weight % 1 != 0).any())
+        total, rows = self.counts.total, sum(record.sessions for record in self.counts.logs)
+        if self.log is not None:
+            total, rows = self.log.sessions, self.log.rows
+        return rows != total or bool((self.weight % 1 != 0).any())
 
     def without_outcomes(self) -> GroupedSessions:
         """The same sessions, whose outcomes are unknown."""
