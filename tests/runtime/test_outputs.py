@@ -23,6 +23,7 @@ from reclick.runtime.outputs import (
     check_targets,
     complete_commit,
     is_own_file,
+    remove_leftovers,
     scratch_folder,
     stage_files,
     write_files,
@@ -271,6 +272,33 @@ def test_a_crash_at_any_step_of_a_scratch_folder_leaves_nothing_for_long(tmp_pat
         if outcome.status == "done":
             return
     raise AssertionError
+
+
+def test_a_run_that_removes_leftovers_before_any_step_of_another_disturbs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removing = False
+
+    def after_removal(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            nonlocal removing
+            if not removing:
+                removing = True
+                remove_leftovers(tmp_path)
+                removing = False
+            return function(*args, **options)
+
+        return call
+
+    write_set(tmp_path, "old")
+    with monkeypatch.context() as patched:
+        for name in ("mkdir", "rename", "replace", "unlink", "rmdir", "fsync"):
+            patched.setattr(os, name, after_removal(getattr(os, name)))
+        write_set(tmp_path, "new")
+        with scratch_folder(tmp_path) as folder:
+            assert folder.is_dir()
+    assert read_set(tmp_path) == expected("new")
+    assert hidden(tmp_path) == [LIST_FILE]
 
 
 @pytest.mark.parametrize("before", [True, False])

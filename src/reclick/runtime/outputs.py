@@ -409,7 +409,8 @@ def _remove_private(folder: Path) -> None:
         shutil.rmtree(folder / CONTENT, ignore_errors=True)
         for name in (MERGED_FILE, LIST_FILE, PLAN_FILE, LOCK_FILE):
             (folder / name).unlink(missing_ok=True)
-        folder.rmdir()
+        with contextlib.suppress(FileNotFoundError):  # another run removed the empty folder
+            folder.rmdir()
 
 
 def _belongs_to_user(folder: Path) -> bool:
