@@ -237,8 +237,8 @@ def _mechanisms() -> None:
             )
     for row in comparison.incentives.to_pylist():
         print(
-            f"{row['mechanism']:<12} gain by lying {row['gain_by_lying']:.1%}, mean regret "
-            f"{row['mean_regret']:.2%} of winners' value, clicks fall {row['clicks_fall']:.1%}"
+            f"{row['mechanism']:<12} gain by misreporting {row['gain_by_misreporting']:.1%}, "
+            f"mean regret {row['mean_regret']:.2%} of winners' value, clicks fall {row['clicks_fall']:.1%}"
         )
 
 

@@ -111,7 +111,7 @@ def test_text_of_events_that_is_no_text_is_an_error(tmp_path: Path, name: str) -
     table, plain = pq.read_table(io.BytesIO(seed.content)), io.BytesIO()
     pq.write_table(table, plain, compression="none", use_dictionary=False)
     (tmp_path / seed.name).write_bytes(plain.getvalue().replace(b"shoe", b"sh\xffe"))
-    with pytest.raises(rc.LogError, match="hold what is no text"):
+    with pytest.raises(rc.LogError, match="have invalid text"):
         _ = rc.read_sessions(tmp_path / seed.name, format=name, on_error="drop").summary
 
 

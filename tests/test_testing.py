@@ -204,12 +204,12 @@ def test_what_cannot_be_registered(registry: ModelRegistry) -> None:
         (make(name=None), "Own has no name"),
         (make(assumes=3), "Own has no assumes"),
         (make(name="My Model"), "expected lowercase letters"),
-        (make(name="ubm"), "There is a model 'ubm' already"),
+        (make(name="ubm"), "A model 'ubm' exists already"),
     ):
         with pytest.raises((UsageError, rc.SettingError), match=message):
             rc.register(model)  # type: ignore[type-var]
     rc.register(Halving)
-    with pytest.raises(UsageError, match="There is a model 'halving' already"):
+    with pytest.raises(UsageError, match="A model 'halving' exists already"):
         rc.register(make())
 
 

@@ -180,7 +180,7 @@ class EngineError(ReclickError, RuntimeError):
 
 
 class FitError(ReclickError, ArithmeticError):
-    """The objective of a fit fell or is not finite: weights too large to add, or a wrong model."""
+    """The objective of a fit fell or is not finite: weights too large to add, or a bug."""
 
 
 class NotFittedError(ReclickError):

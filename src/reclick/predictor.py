@@ -178,8 +178,8 @@ class Predictor:
         duplicates = [name for name, times in Counter(names).items() if times > 1]
         if duplicates:
             raise LogError(
-                f"The pages have two columns {duplicates[0]!r}, and most readers refuse a file "
-                "that has. Drop or rename one of them."
+                f"The pages have two columns {duplicates[0]!r}, and most readers reject such a "
+                "file. Drop or rename one of them."
             )
         batch = pa.RecordBatch.from_arrays(list(columns), names=names)
         if self.max_noise is None:

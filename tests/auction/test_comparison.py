@@ -131,9 +131,14 @@ def test_the_comparison_adds_up(comparison: rc.MechanismComparison) -> None:
 def test_incentives_are_summarised(comparison: rc.MechanismComparison) -> None:
     rows = {row["mechanism"]: row for row in comparison.incentives.to_pylist()}
     assert set(rows) == set(MECHANISMS)
-    assert rows["vcg"]["gain_by_lying"] == rows["vcg"]["lose"] == rows["vcg"]["clicks_fall"] == 0
+    assert (
+        rows["vcg"]["gain_by_misreporting"]
+        == rows["vcg"]["lose"]
+        == rows["vcg"]["clicks_fall"]
+        == 0
+    )
     assert rows["vcg"]["converged"] == 1
-    assert rows["first_price"]["gain_by_lying"] > 0.3
+    assert rows["first_price"]["gain_by_misreporting"] > 0.3
     assert all(row["bidders"] == 12 for row in rows.values())
 
 

@@ -63,7 +63,7 @@ def test_a_vcg_price_is_at_most_that_of_gsp_model(variant: str) -> None:
 
 
 @every_variant
-def test_no_bidder_gains_by_lying_to_vcg(variant: str) -> None:
+def test_no_bidder_misreporters_to_vcg(variant: str) -> None:
     for small in small_auctions(variant, 40, seed=1):
         assert find_profitable_lies(small, MECHANISMS["vcg"]) == []
 

@@ -40,7 +40,7 @@ def worth_of_pages(
 def test_no_page_is_better_than_the_best(name: str, slots: int, objective: Any) -> None:
     model = fit_model(name)
     if objective == "satisfaction" and not model.satisfaction:
-        with pytest.raises(rc.CannotAnswerError, match="does not say whether a session ends"):
+        with pytest.raises(rc.CannotAnswerError, match="does not estimate satisfaction"):
             rc.best_page(model, QUERY, ADS, slots=slots, objective=objective)
         return
     pages = list_pages(slots)

@@ -68,7 +68,7 @@ def test_prices_are_between_the_reserve_and_the_bid(name: str, mechanism: str) -
 
 
 @pytest.mark.parametrize("name", ["paper", "luce", "luce_components"])
-def test_no_bidder_gains_by_lying(name: str) -> None:
+def test_no_bidder_misreporters(name: str) -> None:
     model, rng = fit_model(name), np.random.default_rng(0)
     for _ in range(25):
         bids = dict(zip(ADS, rng.lognormal(0, 0.6, len(ADS)).tolist(), strict=True))
@@ -248,7 +248,7 @@ def test_models_whose_clicks_ignore_the_ads_are_refused() -> None:
     for model in (rc.PM(), rc.AM()):
         with pytest.raises(rc.CannotAnswerError, match="same number of clicks whatever ads"):
             rc.run_auction(model.fit(log), QUERY, BIDS)
-    with pytest.raises(rc.CannotAnswerError, match="UBM does not say whether a session ends"):
+    with pytest.raises(rc.CannotAnswerError, match="UBM does not estimate satisfaction"):
         rc.run_auction(fit_model("ubm"), QUERY, BIDS, satisfaction_weight=1.0)
 
 

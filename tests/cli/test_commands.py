@@ -355,7 +355,7 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
         ),
         (
             ("evaluate", "--test", "log.parquet", "--models", "ubm"),
-            "UBM not fitted yet. Give --train, a log",
+            "UBM: not fitted yet. Give --train, a log",
         ),
         (("split", "log.parquet", "--to", "parts"), "no column 'timestamp' to split by"),
         (
@@ -602,7 +602,7 @@ def test_a_model_that_cannot_be_updated_is_refused_before_the_log_is_read(
     [
         (("counts",), "Give it the log itself, or fit a model for which counts are enough"),
         (("log.parquet", "--history", "log.parquet"), "no priors from a history: leave out --hist"),
-        (("log.parquet", "--update", "--forget", "counts"), "let them fade with --decay"),
+        (("log.parquet", "--update", "--forget", "counts"), "reduce their weight with --decay"),
     ],
 )
 def test_what_the_default_model_cannot_do_is_refused_before_a_log_is_read(

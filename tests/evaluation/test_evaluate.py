@@ -265,7 +265,7 @@ def test_progress_reports_what_is_being_done() -> None:
         (["ubm", "nobody"], {}, "got 'nobody', expected one of"),
         ([], {}, "models: got none"),
         (["ubm:max_iterations=5"], {}, "got 'ubm:max_iterations=5'. To compare settings, give"),
-        (["ubm"], {"train": None}, "UBM not fitted yet. Give train="),
+        (["ubm"], {"train": None}, "UBM: not fitted yet. Give train="),
         (["ubm"], {"level": 1.5}, "level: got 1.5"),
         (["ubm"], {"resamples": -1}, "resamples: got -1"),
         (["ubm"], {"seed": -1}, "seed: got -1"),

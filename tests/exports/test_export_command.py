@@ -53,7 +53,7 @@ def test_it_reports_what_it_wrote_and_left_out(run: Run) -> None:
         "grades         0: 0   1: 1   2: 1   3: 1",
         "cut points     0.2, 0.5, 0.7 on relevance",
         "no grade       0 of 2 (0%) queries",
-        "single grade   1 of 2 (50%) graded queries, which do not tell rankings apart",
+        "single grade   1 of 2 (50%) graded queries, which cannot distinguish rankings",
         OVERLAP_LINE,
         "left out       1 pair shown fewer than 2 times",
         "x.qrels",

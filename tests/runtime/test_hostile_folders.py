@@ -176,7 +176,7 @@ def test_a_value_that_no_fit_has_is_refused(tmp_path: Path, name: str) -> None:
         settings["values"][name] = 1
 
     write_forged(tmp_path / "m", "ubm", change)
-    with pytest.raises(rc.StoreError, match=f"has a value '{name}', which UBM has not"):
+    with pytest.raises(rc.StoreError, match=f"has a value '{name}', which UBM does not have"):
         rc.load(tmp_path / "m")
 
 

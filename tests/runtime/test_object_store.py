@@ -307,7 +307,7 @@ def test_a_missing_bucket_is_named(bucket: str) -> None:
         put(f"{missing}/x.csv", b"x")
     with pytest.raises(LogError, match=rf"{bucket}/none\.parquet does not exist\.$"):
         rc.count(f"{bucket}/none.parquet")
-    with pytest.raises(StoreError, match="force is no option of S3"):
+    with pytest.raises(StoreError, match="force is not an option of S3"):
         rc.count(f"{bucket}/x.csv?force=true")
 
 

@@ -358,7 +358,7 @@ def test_a_port_in_use_is_explained(tmp_path: Path) -> None:
         taken.listen()
         done = run(str(tmp_path), "--port", str(taken.getsockname()[1]))
     assert done.returncode == 2
-    assert "cannot be listened on" in done.stderr
+    assert "Cannot listen on" in done.stderr
 
 
 def test_every_loopback_address_is_answered_under_its_own_name(tmp_path: Path) -> None:

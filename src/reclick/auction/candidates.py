@@ -184,15 +184,15 @@ def refuse_fixed_clicks(model: ClickModel) -> None:
     variant = model.get_params().get("variant")
     if variant == "normalised":
         raise CannotAnswerError(
-            "MultiClick(variant='normalised') cannot drive an auction: the probability of a first "
-            "click is the same whatever ads are shown, so a page of one expensive ad and worthless "
-            "ones would look best. Use LuceClick, or ",
+            "MultiClick(variant='normalised') cannot be used for an auction: the probability of a "
+            "first click is the same whatever ads are shown, so a page of one expensive ad and "
+            "worthless ones would look best. Use LuceClick, or ",
             Argument("variant", "paper"),
             " or 'examination'.",
         )
     if model.name in IGNORES_ADS:
         raise CannotAnswerError(
-            f"{type(model).__name__} cannot drive an auction: it predicts the same number of "
+            f"{type(model).__name__} cannot be used for an auction: it predicts the same number of "
             "clicks whatever ads are shown. Use LuceClick."
         )
 

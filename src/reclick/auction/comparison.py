@@ -47,7 +47,9 @@ class MechanismComparison:
     """The result of `compare_mechanisms`, as tables."""
 
     scores: pa.Table  # mechanism, bids, metric: value per page, and its relative change from gsp
-    incentives: pa.Table  # mechanism: share of bidders who gain by lying, and how much
+    incentives: (
+        pa.Table
+    )  # mechanism: share of bidders who gain by misreporting their value, and how much
     frontier: pa.Table  # mechanism, satisfaction weight: change of welfare and satisfaction
     advertisers: pa.Table  # advertiser: its gain with gsp and with vcg
     details: dict[str, Any]
@@ -315,7 +317,7 @@ def _incentive_table(measurements: list[MeasuredAuction]) -> pa.Table:
                 float(np.mean([measurement.converged[name] for measurement in measurements])),
             )
         )
-    names = ("mechanism", "bidders", "gain_by_lying", "mean_regret", "max_regret", "lose")
+    names = ("mechanism", "bidders", "gain_by_misreporting", "mean_regret", "max_regret", "lose")
     return _from_rows((*names, "clicks_fall", "converged"), rows)
 
 

@@ -96,7 +96,7 @@ def check_objective(
     if objective == "satisfaction":
         if not model.satisfaction:
             raise CannotAnswerError(
-                f"{type(model).__name__} does not say whether a session ends satisfied. Use "
+                f"{type(model).__name__} does not estimate satisfaction. Use "
                 "LuceClick, MultiClick, DBN or SDBN, or the objective 'clicks'."
             )
         return "satisfaction", np.zeros(len(ads)), 1.0

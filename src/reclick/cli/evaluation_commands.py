@@ -88,7 +88,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="VALUE",
-            help="With LOG: where train starts. Repeat it for where test starts.",
+            help="With LOG: start of the training split. Repeat for that of the test split.",
         ),
     ] = None,
     level: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,

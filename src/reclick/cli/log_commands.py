@@ -104,7 +104,9 @@ def simulate(
         "outcomes": outcomes,
     }
     if (auction is None) != (model is None):
-        raise UsageError("--auction and --model, the folder of a fitted model, go together.")
+        raise UsageError(
+            "--auction needs --model, the folder of a fitted model, and --model needs --auction."
+        )
     check_simulation_folder(to, weeks, overwrite=force)
     if auction is None or model is None:
         with progress_bar("Simulating"):
@@ -203,18 +205,18 @@ def convert(
             help="Merge queries that differ only in case, spaces or Unicode form.",
         ),
     ] = False,
-    max_clicks: Annotated[int | None, typer.Option(help="Drop sessions with more clicks.")] = None,
+    max_clicks: Annotated[
+        int | None, typer.Option(help="Drop sessions with more than N clicks.")
+    ] = None,
     max_pages_per_hour: Annotated[
-        int | None, typer.Option(help="Drop users who saw more pages in an hour (bots).")
+        int | None, typer.Option(help="Drop users with more than N pages in any hour (bots).")
     ] = None,
     max_clicks_per_hour: Annotated[
-        int | None, typer.Option(help="Drop users with more clicks in an hour (bots).")
+        int | None, typer.Option(help="Drop users with more than N clicks in any hour (bots).")
     ] = None,
     reload_seconds: Annotated[
         float | None,
-        typer.Option(
-            help="Merge a page with an earlier showing to the same user within this time."
-        ),
+        typer.Option(help="Merge a page with an earlier view by the same user within this time."),
     ] = None,
     column: Columns = None,
     on_error: OnError = "drop",

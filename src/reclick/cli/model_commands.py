@@ -248,7 +248,7 @@ def predict(
         float | None,
         typer.Option(
             metavar="PROBABILITY",
-            help="With a model fitted with noise: drop sessions more likely to be noise.",
+            help="With a model with noise: drop sessions with a higher probability of noise.",
         ),
     ] = None,
     ads: Annotated[

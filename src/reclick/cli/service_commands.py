@@ -46,11 +46,13 @@ def serve(
     ),
     token_file: Annotated[
         Path | None,
-        typer.Option(help=f"A file with the token of requests. Default: ${TOKEN_VARIABLE}."),
+        typer.Option(
+            help=f"A file with the token that requests must have. Default: ${TOKEN_VARIABLE}."
+        ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="A Host name to answer to, where there is no token. Repeat for more."),
+        typer.Option(help="A Host name to accept if there is no token. Repeat for more."),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
@@ -248,7 +250,7 @@ def _run(uvicorn: Any, config: Any) -> None:
         listener = config.bind_socket()
     except SystemExit:
         raise UsageError(
-            f"{config.host}:{config.port} cannot be listened on: give another --port or --host."
+            f"Cannot listen on {config.host}:{config.port}. Give another --port or --host."
         ) from None
     listener.listen(config.backlog)  # early connections wait until the server runs
     name = _name_in_address(config.host)

@@ -56,7 +56,7 @@ def check_batch(batch: pa.RecordBatch, where: str) -> None:
         batch.validate()  # sizes of buffers only
     except pa.ArrowException as error:
         raise LogError(
-            f"{where} is damaged: Arrow says {str(error)!r}. Make it again, or leave it out."
+            f"{where} is damaged: Arrow says {str(error)!r}. Write it again, or leave it out."
         ) from error
     for index in range(batch.num_columns):
         _check_column(batch, index, where, offsets=True)

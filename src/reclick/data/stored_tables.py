@@ -123,7 +123,7 @@ def to_lists(starts: Int64 | None, values: Any) -> pa.Array:
 def require_ascending(table: str, first: Int32, second: Int32) -> None:
     """Raise unless pairs of codes are distinct and sorted by the first, then by the second."""
     if not is_ascending(read_only(first), read_only(second)):
-        raise table_error(table, "its rows are not in order, or come twice")
+        raise table_error(table, "its rows are not in order, or are duplicated")
 
 
 @kernel

@@ -171,9 +171,9 @@ def require_train(names: Sequence[str], train: object) -> None:
     """Raise if there are models to fit but no training log."""
     if names and train is None:
         raise UsageError(
-            f"{', '.join(names)} not fitted yet. Give ",
+            f"{', '.join(names)}: not fitted yet. Give ",
             Argument("train", ...),
-            ", a log to fit them on, or models that are fitted.",
+            ", a log to fit on, or models that are fitted.",
         )
 
 
@@ -199,9 +199,9 @@ def find_leakage(
     for seen_log, share in find_overlaps(test, train):
         if share > 0.995 and not in_sample:
             raise SeenLogError(
-                f"All test sessions are in the training log ({seen_log.log.name}), so the scores "
-                "would be too good. Give another log to test on, or, to score on the training "
-                "sessions all the same, ",
+                f"All test sessions are in the training log ({seen_log.log.name}), so scores "
+                "would be too optimistic. Give another log to test on, or, to score on the "
+                "training sessions all the same, ",
                 Argument("in_sample", True),
                 ".",
             )
@@ -222,7 +222,7 @@ def _describe_leakage(names: list[str], overlaps: list[tuple[SeenLog, float]]) -
     more = f" and {len(overlaps) - 1} more" if len(overlaps) > 1 else ""
     return (
         f"{', '.join(names)} {verb} fitted on {describe_share(total)} the test sessions: those in "
-        f"{largest}{more}. Such scores are too good: they say nothing about new sessions."
+        f"{largest}{more}. Such scores are too optimistic: they say nothing about new sessions."
     )
 
 

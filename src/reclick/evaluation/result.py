@@ -49,7 +49,7 @@ class Evaluation:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about scores that are too good: models fitted on test sessions."""
+        """Warnings about scores that are too optimistic: models fitted on test sessions."""
         return list(self.details.get("warnings") or ())
 
     @check_arguments

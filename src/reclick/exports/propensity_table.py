@@ -109,7 +109,7 @@ def _attractiveness(model: ClickModel, batch: SessionBatch) -> Float64:
 def _propensity_table(examination: Float64, impressions: Float64 | None) -> pa.Table:
     if not np.isfinite(examination[0]) or examination[0] <= 0:
         raise CannotAnswerError(
-            "No ad at position 1 attracts clicks, so other positions cannot be related to it."
+            "No ad at position 1 attracts clicks, so propensities relative to it are undefined."
         )
     share, n = examination / examination[0], len(examination)
     return pa.table(

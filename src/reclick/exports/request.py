@@ -193,7 +193,7 @@ class ExportResult:
         single = _format_share(self.single_grade_queries, self.queries)
         lines = [
             f"no grade       {without} queries",
-            f"single grade   {single} graded queries, which do not tell rankings apart",
+            f"single grade   {single} graded queries, which cannot distinguish rankings",
         ]
         if self.overlap is not None:
             share, comparisons = f"{self.overlap:.0%}", f"{self.comparisons:,}"

@@ -345,7 +345,7 @@ class _Ascent(Generic[P, S]):
         if not math.isfinite(value):
             raise FitError(
                 f"the objective is {value} at iteration {len(self.objective) + 1}: "
-                "weights too large to add, or a wrong model"
+                "the weights are too large to add, or the model has a bug"
             )
         return statistics, value
 
@@ -358,7 +358,7 @@ class _Ascent(Generic[P, S]):
         if self._falls(value):
             raise FitError(
                 f"the objective fell by {-self.gain:.3g} per session at iteration "
-                f"{len(self.objective) + 1}: the model is wrong"
+                f"{len(self.objective) + 1}: the model has a bug"
             )
         self._path, self._statistics, self._value = path, statistics, value
         if self._normalise is None:

@@ -468,7 +468,7 @@ class SessionLog:
         if not any(isinstance(source, StreamSource) for source in self._sources):
             return ""
         return (
-            " It is a stream, which gives its rows once: if it was read already, give a new one, "
+            " It is a stream, which can be read only once: if it was read already, give a new one, "
             "or open it once with rc.read_sessions, which keeps a copy."
         )
 

@@ -85,7 +85,7 @@ class LuceClick(ClickModel):
         "strength of that prior, in pseudo-clicks; auto: that of highest evidence"
     )
     evidence_factor: str | float = auto_setting(
-        "by how much the strength of highest evidence is multiplied", low=None, greater_than=0
+        "factor of the strength of highest evidence", low=None, greater_than=0
     )
     satisfaction_prior: str | float = auto_setting(
         "prior mean of ρ; auto: 0.4, or what held-out sessions choose",
@@ -98,14 +98,18 @@ class LuceClick(ClickModel):
     query_strength: str | float | None = auto_setting(
         "strength of the prior of each query's outside option; None: one for all", allow_none=True
     )
-    transition_strength: str | float = auto_setting("how strongly transitions follow distance")
+    transition_strength: str | float = auto_setting(
+        "strength of the prior of a transition, given its distance and last click"
+    )
     components: str | int = auto_setting("user types in the mixture", low=1, high=20, integer=True)
-    component_strength: str | float = auto_setting("how strongly components are held to be alike")
+    component_strength: str | float = auto_setting(
+        "strength of the prior that makes components alike"
+    )
     mixing_strength: str | float | None = auto_setting(
         "strength of the prior of each query's mixing weights; None: one for all", allow_none=True
     )
     position_effect_strength: str | float | None = auto_setting(
-        "how strongly the effects of positions are alike for all; None: they are", allow_none=True
+        "strength of the prior of position effects, which are 1 if it is None", allow_none=True
     )
     redundancy: str | float = setting(default=0.0, choices=("auto",), low=0, high=1e6)
     tune: str = setting(

@@ -1,4 +1,4 @@
-"""The logs of a model, so that no log counts twice, or is used as a test log, unnoticed."""
+"""The logs that a model has seen, to notice one that would count twice or is a test log."""
 
 from __future__ import annotations
 

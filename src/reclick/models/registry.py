@@ -116,7 +116,7 @@ Did you mean 'pbm'?
         existing = self._registered.get(name)
         if name in BUILT_IN or (existing is not None and _identity(existing) != _identity(model)):
             raise UsageError(
-                f"There is a model {name!r} already. Give {model.__name__} a new name."
+                f"A model {name!r} exists already. Give {model.__name__} another name."
             )
         self._registered[name] = model
         return model

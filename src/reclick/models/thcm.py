@@ -133,7 +133,9 @@ class THCM(ClickModel):
         both = self.forward_prior + self.back_prior
         if both > 1 - 1e-6:
             raise SettingError(
-                "forward_prior + back_prior", both, "less than 1: the rest is the stop"
+                "forward_prior + back_prior",
+                both,
+                "less than 1: the rest is the probability to stop",
             )
 
     def _make_problem(

@@ -43,7 +43,7 @@ TITLES = {
     "gsp": "GSP",
     "first_price": "first price",
 }
-BIDS = {"values": "at the bids as they are", "best responses": "after best responses"}
+BIDS = {"values": "at the current bids", "best responses": "after best responses"}
 MOST_ADVERTISERS = 12  # rows of each table of gains and losses
 
 
@@ -121,8 +121,8 @@ def _summary_section(comparison: ComparisonLike) -> Section | None:
     }
     if ("vcg", "values", "welfare") not in changes:
         return None
-    gains_by_lying = {
-        row["mechanism"]: row["gain_by_lying"] for row in comparison.incentives.to_pylist()
+    misreporters = {
+        row["mechanism"]: row["gain_by_misreporting"] for row in comparison.incentives.to_pylist()
     }
     before, after = (
         {metric: changes["vcg", bids, metric] for metric in SCORE_METRICS} for bids in BIDS
@@ -137,8 +137,8 @@ def _summary_section(comparison: ComparisonLike) -> Section | None:
         f" {_percent_change(after['revenue'])}."
     )
     incentives = (
-        f"{format_share(gains_by_lying['gsp'])} of the bidders gain by lying to GSP,"
-        f" {format_share(gains_by_lying['vcg'])} to VCG."
+        f"{format_share(misreporters['gsp'])} of the bidders gain by misreporting their value under"
+        f" GSP, {format_share(misreporters['vcg'])} under VCG."
     )
     satisfied = (
         f"Satisfied sessions change by {_percent_change(before['satisfaction'])} at the same"
@@ -218,11 +218,11 @@ def _incentive_section(comparison: ComparisonLike) -> Section | None:
     dots = [
         DotRow(
             TITLES.get(row["mechanism"], row["mechanism"]),
-            row["gain_by_lying"],
+            row["gain_by_misreporting"],
             None,
             None,
-            format_share(row["gain_by_lying"]),
-            "best" if row["gain_by_lying"] == 0 else "other",
+            format_share(row["gain_by_misreporting"]),
+            "best" if row["gain_by_misreporting"] == 0 else "other",
         )
         for row in rows
     ]
@@ -233,7 +233,7 @@ def _incentive_section(comparison: ComparisonLike) -> Section | None:
         (
             "Mechanism",
             "Bidders",
-            "Gain by lying",
+            "Gain by misreporting",
             "Mean regret, of winners' value",
             "Largest regret",
             "Lose by taking part",
@@ -248,7 +248,7 @@ def _incentive_section(comparison: ComparisonLike) -> Section | None:
         "Incentives",
         [
             Subsection("", paragraph(about, class_="about")),
-            Subsection("Who gains by lying", body),
+            Subsection("Who gains by misreporting", body),
         ],
     )
 
@@ -257,7 +257,7 @@ def _incentive_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         TITLES.get(row["mechanism"], row["mechanism"]),
         format_count(row["bidders"]),
-        format_share(row["gain_by_lying"]),
+        format_share(row["gain_by_misreporting"]),
         format_share(row["mean_regret"], 2),
         format_number(row["max_regret"], 4),
         format_share(row["lose"]),
@@ -355,7 +355,7 @@ def _method_section(comparison: ComparisonLike) -> Section | None:
     )
     responses = (
         "Best responses: bidders change their bids in turn to the bid on a grid that gains most,"
-        " never above their value, from their values on. It is one of many ways to settle."
+        " never above their value, from their values on. This is one of many possible rules."
     )
     rules = (
         f"Satisfaction weight {details['satisfaction_weight']:g}, squashing"

@@ -404,9 +404,9 @@ def _refuse_changed(folder: AnyPath, expected: str) -> None:
     manifest = _read_manifest(folder)
     if _hash_manifest(manifest) != expected:
         is_model = manifest["kind"] == "model"
-        lock = ", with rc.updating(folder) so that nobody comes between" if is_model else ""
+        lock = ", inside rc.updating(folder), which locks the folder" if is_model else ""
         raise StoreError(
-            f"{folder} was changed since it was loaded: saving would undo what somebody else "
+            f"{folder} was changed since it was loaded: saving would discard what another process "
             f"added. Load it again and repeat the update{lock}, or save with ",
             Argument("overwrite", True),
             ".",

@@ -173,7 +173,7 @@ def _make_s3_options(
     unknown = sorted(set(parameters) - S3_OPTIONS)
     if unknown:
         raise StoreError(
-            f"s3://{bucket}?{query}: {', '.join(unknown)} is no option of S3. "
+            f"s3://{bucket}?{query}: {', '.join(unknown)} is not an option of S3. "
             f"There are {', '.join(sorted(S3_OPTIONS))}."
         )
     options: dict[str, Any] = {
@@ -218,12 +218,12 @@ def _connect_azure(scheme: str, authority: str, query: str, key: str | None) -> 
     unknown = sorted(set(options) - AZURE_OPTIONS)
     if unknown:
         raise StoreError(
-            f"{scheme}://{container}@{host}?{query}: {', '.join(unknown)} is no option of Azure "
-            f"with AZURE_STORAGE_KEY. There are {', '.join(sorted(AZURE_OPTIONS))}."
+            f"{scheme}://{container}@{host}?{query}: {', '.join(unknown)} is not an option of "
+            f"Azure with AZURE_STORAGE_KEY. There are {', '.join(sorted(AZURE_OPTIONS))}."
         )
     if not BASE64.fullmatch(key):
         raise StoreError(
-            f"{scheme}://{container}@{host}: AZURE_STORAGE_KEY is no key of an account, which is "
+            f"{scheme}://{container}@{host}: AZURE_STORAGE_KEY is not an account key, which is "
             "text in base 64."
         )
     if options.pop("enable_tls", "true").lower() == "false":

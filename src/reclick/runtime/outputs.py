@@ -77,7 +77,7 @@ def check_targets(targets: Iterable[Location], *, overwrite: bool = False) -> No
             target.refuse_writing()
         elif not is_text(target):
             raise StoreError(
-                f"{target} cannot be written: its path has bytes that are no UTF-8. "
+                f"{target} cannot be written: its path has bytes that are not UTF-8. "
                 "Give a path that is text."
             )
         if target.parent not in folders:
@@ -182,7 +182,7 @@ def write_files(
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text to a file, with escapes for the bytes of a file name that are no UTF-8."""
+    """Write text to a file, with escapes for the bytes of a file name that are not UTF-8."""
     path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""A limit of the time that work may take. Long work checks it regularly, and stops by itself.
+"""A time limit for long work. Long work checks it regularly, and stops by itself.
 
 A thread cannot be stopped from outside: a request that has been given up would keep it busy.
 """
@@ -36,8 +36,8 @@ def check_time() -> None:
     ...     check_time()
     Traceback (most recent call last):
     ...
-    reclick.runtime.time_limit.TimeLimitError: It took more than 0 seconds. Ask for less at once.
+    reclick.runtime.time_limit.TimeLimitError: It took more than 0 seconds. Send a smaller request.
     """
     limit = _limit.get()
     if limit is not None and time.monotonic() > limit[0]:
-        raise TimeLimitError(f"It took more than {limit[1]:g} seconds. Ask for less at once.")
+        raise TimeLimitError(f"It took more than {limit[1]:g} seconds. Send a smaller request.")

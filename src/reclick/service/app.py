@@ -57,12 +57,12 @@ PROBLEMS = {
     401: "The token is missing or wrong.",
     404: "There is no such model.",
     408: "The request took too long.",
-    413: "The request asks for too much.",
+    413: "The request exceeds a limit.",
     415: "The body is of another type.",
     421: "The Host is not known.",
-    422: "The request makes no sense.",
+    422: "The request is invalid.",
     429: "Too many requests at once.",
-    500: "The service made a mistake.",
+    500: "Internal error.",
     503: "No model is loaded yet, or its folder cannot be read.",
 }
 TOKEN_SCHEME = {
@@ -523,7 +523,7 @@ async def _answer_store_error(request: Request, error: Exception) -> Response:
 async def _answer_mistake(request: Request, error: Exception) -> Response:
     """Answer an unexpected error. Its message may contain a query, so it is not logged."""
     _log_fault(request, error, type(error).__name__)
-    message = "The service made a mistake, which its log describes. Ask for something else."
+    message = "Internal error: see the log of the service. Try another request."
     return _problem(500, "mistake", message)
 
 

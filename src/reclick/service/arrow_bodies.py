@@ -1,4 +1,4 @@
-"""Batches of pages as Arrow IPC streams, which are checked, as anybody may send them."""
+"""Batches of pages as Arrow IPC streams, which are untrusted and therefore checked."""
 
 from __future__ import annotations
 

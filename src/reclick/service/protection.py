@@ -97,7 +97,7 @@ class Protection:
                 408,
                 "timeout",
                 f"The request was not received and answered within {self.limits.seconds:g} "
-                "seconds. Ask for less at once.",
+                "seconds. Send a smaller request.",
             )
         finally:
             self.running -= 1

@@ -170,7 +170,7 @@ def check_next_click_without_order(case: ModelCase) -> None:
     if case.model.ordered:
         raise CheckSkipped("the order of clicks matters to it")
     if not case.model.all_sets_possible:
-        raise CheckSkipped("it answers only after clicks that it holds possible")
+        raise CheckSkipped("it gives probabilities only after clicks that it considers possible")
     page = {"query": ["q"], "ads": [["a", "b", "c"]]}
     down, up = (case.fitted.next_click_prob(page, [clicks]) for clicks in ([1, 2], [2, 1]))
     assert (down == up).all(), f"after clicks 1, 2: {down}; after 2, 1: {up}"

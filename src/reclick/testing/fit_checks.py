@@ -107,7 +107,7 @@ def check_history(case: ModelCase) -> None:
             case.new().fit(log, history=as_table(case.log))
         except UsageError:
             return
-        raise AssertionError("uses_history is False, and yet a history is taken")
+        raise AssertionError("uses_history is False, but a history is accepted")
     assert_valid(case.new().fit(log, history=as_table(case.log), ads=ADS), case.log)
 
 

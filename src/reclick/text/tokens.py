@@ -309,7 +309,7 @@ def _check_distinct(ads: pa.StringArray) -> None:
         counts = pc.value_counts(ads)
         example = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
         raise LogError(
-            f"ads: {repeats} ids come again, such as {example['values']!r} "
+            f"ads: {repeats} duplicate ids, such as {example['values']!r} "
             f"({example['counts']} times). Keep one row for each ad."
         )
 

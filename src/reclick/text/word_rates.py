@@ -161,7 +161,7 @@ class CorpusWords:
         words, strings = Interner(), read_strings(tables, name, "word")
         words.codes(strings)
         if words.size < len(strings):
-            raise table_error(name, "a word comes twice")
+            raise table_error(name, "a word is duplicated")
         columns = [read_numbers(tables, name, each, low=0) for each in WORD_TOTALS]
         totals = np.zeros((max(1, len(strings)), 3))
         totals[: len(strings)] = np.stack(columns, axis=1)

@@ -1,4 +1,4 @@
-"""Arrow streams: what can be scanned again, and what gives its rows once and needs a copy."""
+"""Arrow streams: what can be scanned again, and what can be read only once and needs a copy."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_stream_that_breaks_off_is_an_error() -> None:
     schema = table().schema
     with pytest.raises(LogError, match="The table could not be read to the end: connection reset"):
         rc.count(pa.RecordBatchReader.from_batches(schema, give()))
-    with pytest.raises(LogError, match="iterator that gives nothing"):
+    with pytest.raises(LogError, match="iterator that yields nothing"):
         rc.count(iter([]))
     with pytest.raises(LogError, match="iterator that gives a int"):
         rc.count(iter([1]))
@@ -169,7 +169,7 @@ def test_a_stream_read_once_without_a_copy_says_so() -> None:
     log = rc.read_sessions(table().to_reader())
     log.keep_no_copy()
     assert read_back(log) == GOOD
-    with pytest.raises(LogError, match="was read already, and a stream gives its rows once"):
+    with pytest.raises(LogError, match="was read already, and a stream can be read only once"):
         read_back(log)
 
 

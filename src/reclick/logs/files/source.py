@@ -439,7 +439,7 @@ def _get_opener(path: Location) -> Opener:
     suffix = _get_suffix(path)
     if not suffix:
         raise LogError(
-            f"{path}: the file type is not known by the ending of the name. Reclick reads "
+            f"{path}: the ending of the name is not that of a known file type. Reclick reads "
             f"{', '.join(OPENERS)}, and other formats of logs by their names (`reclick formats`)."
         )
     module, name = OPENERS[suffix].split(".")

@@ -134,7 +134,7 @@ class StreamSource:
     def _read_copy(self, with_rows: bool) -> Iterator[pa.RecordBatch]:
         if self._copy is None:
             raise LogError(
-                f"{self.where} was read already, and a stream gives its rows once. Open it with "
+                f"{self.where} was read already, and a stream can be read only once. Open it with "
                 "rc.read_sessions, which keeps a copy, or give a new stream."
             )
         for batch in self._batches:  # that an interrupted first pass left unread
@@ -237,7 +237,7 @@ def _start_iterator(parts: Iterator[Any]) -> tuple[pa.Schema, Iterator[pa.Record
     if not isinstance(first, pa.RecordBatch | pa.Table):
         if first is None:
             raise LogError(
-                "Cannot read an iterator that gives nothing. If it was read already, give a new "
+                "Cannot read an iterator that yields nothing. If it was read already, give a new "
                 "one."
             )
         got = f"a {type(first).__name__}"

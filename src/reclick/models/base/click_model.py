@@ -161,7 +161,7 @@ class ClickModel(AnsweringModel, StoredModel):
         self.check_fitted()
         if forget is not None and not self.fits_from_counts:
             raise CannotAnswerError(
-                f"{name} cannot forget sessions it was fitted to: let them fade with ",
+                f"{name} cannot subtract sessions it was fitted to: reduce their weight with ",
                 Argument("decay", ...),
                 ", or fit it again without them. MultiClick can.",
             )

@@ -175,8 +175,8 @@ class StoredModel(DescribedModel):
             return value
         if name not in (*self.global_parameters, *FIT_REPORT):
             raise StoreError(
-                f"The folder has a value {name!r}, which {type(self).__name__} has not: it was "
-                "altered. Fit again, and save to a new folder."
+                f"The folder has a value {name!r}, which {type(self).__name__} does not have: it "
+                "was altered. Fit again, and save to a new folder."
             )
         if value is None and name in ("outcome_rates_", "cv_"):  # no outcomes, no cross-validation
             return None

@@ -34,12 +34,12 @@ def ad_section(data: ReportData) -> Section | None:
     source = f" Estimates of {model}, with 90 % intervals;" if model else " With 90 % intervals;"
     support = " only ads with at least 100 impressions and 20 clicks."
     misleading = (
-        "Users click these ads more than others, and then are seldom satisfied: the text promises"
-        f" what the landing page does not keep.{source}{support}"
+        "Users click these ads more than others, and then are seldom satisfied: the landing page"
+        f" does not deliver what the text promises.{source}{support}"
     )
     gems = (
         "The few users who click these ads are mostly satisfied: a better text or a higher position"
-        f" would pay.{source}{support}"
+        f" would pay off.{source}{support}"
     )
     return make_section(
         TITLE,
@@ -83,9 +83,9 @@ def _word_figures(words: Sequence[Mapping[str, Any]]) -> Html:
         return Html("")
     about = (
         "How much more or less attractive ads with a word are than the average ad of the same"
-        " queries: × 1.2 is 20 % more. Positions do not count, all queries are pooled, and"
-        " intervals (95 %) treat ads as independent. A word may stand for something else of its"
-        " ads, such as their brand."
+        " queries: × 1.2 is 20 % more. Position effects are excluded, all queries are pooled,"
+        " and intervals (95 %) treat ads as independent. A word may stand for something else about"
+        " its ads, such as their brand."
     )
     half = min(WORDS_PER_CHART, -(-len(words) // 2))
     groups = {"Words that attract": words[:half], "Words that put off": words[half:]}

@@ -54,7 +54,7 @@ def decision_section(data: ReportData) -> Section | None:
 
 
 def list_warnings(data: ReportData) -> list[str]:
-    """Warnings about scores that are too good: models fitted on sessions of the test log."""
+    """Warnings about scores that are too optimistic: models fitted on sessions of the test log."""
     return [f"{LEAKAGE_MARK} {text}" for text in data.details.get("warnings") or ()]
 
 
@@ -65,7 +65,9 @@ def recommend(data: ReportData) -> str:
     """
     model = data.recommended
     if model is None:
-        return "No log was given, so nothing is scored: below is what the model has learnt of ads."
+        return (
+            "No log was given, so nothing is scored: below is what the model has learnt about ads."
+        )
     if len(data.table.models) == 1:
         return " ".join(filter(None, [_describe_ratio(data, model), _describe_first(data, model)]))
     return " ".join(filter(None, [_describe_choice(data, model), _describe_ratio(data, model)]))

@@ -61,7 +61,7 @@ def paper_section(data: ReportData) -> Section | None:
         return None
     about = (
         "The tables of Govindaraj, Wang and Vishwanathan (2014), made from this log, with the"
-        " figures that they print beside them. Their log is another one."
+        " figures that they print beside them. Their log is a different one."
     )
     summary = element("summary", "Show the paper's tables")
     notes = paragraph(f"{TABLE_KEY} {PUBLISHED_NOTE}", class_="about")

@@ -179,7 +179,7 @@ def _read_batches(
         except pa.ArrowException as error:
             rows = f"rows {first_row:,} to {first_row + batch.num_rows - 1:,}"
             raise LogError(
-                f"{file.where} is damaged: {rows} hold what is no text ({error}). Export it again."
+                f"{file.where} is damaged: {rows} have invalid text ({error}). Export it again."
             ) from error
         columns = {name.lower(): _unset_to_null(batch.column(name)) for name in batch.schema.names}
         yield first_row, columns

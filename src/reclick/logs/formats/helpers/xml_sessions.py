@@ -378,7 +378,7 @@ class _XmlRecordReader:
         if self._head[:2] in UTF_16_STARTS:
             raise LogError(
                 f"{self._where} line {error.line:,}: {error.problem}. What follows in UTF-16 "
-                "cannot be read. Mend the line, or write the file again as UTF-8."
+                "cannot be read. Correct the line, or write the file again as UTF-8."
             )
         if old.is_second and old.num_records == 0:
             first = max(first, 1)  # the record that the parser began with is broken
