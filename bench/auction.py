@@ -238,7 +238,8 @@ def _mechanisms() -> None:
     for row in comparison.incentives.to_pylist():
         print(
             f"{row['mechanism']:<12} gain by misreporting {row['gain_by_misreporting']:.1%}, "
-            f"mean regret {row['mean_regret']:.2%} of winners' value, clicks fall {row['clicks_fall']:.1%}"
+            f"mean regret {row['mean_regret']:.2%} of winners' value, "
+            f"clicks fall {row['clicks_fall']:.1%}"
         )
 
 

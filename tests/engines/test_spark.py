@@ -250,6 +250,11 @@ def test_an_error_after_an_interruption_is_the_interruption() -> None:
     error = gone("Gateway must be connected to send cancel cmd.")
     with pytest.raises(EngineError, match="Gateway"), _explain_spark_errors():
         raise error
+    try:
+        raise KeyboardInterrupt  # noqa: TRY301
+    except KeyboardInterrupt:  # a job that runs after Ctrl-C was handled
+        with pytest.raises(EngineError, match="Gateway"), _explain_spark_errors():
+            raise gone("Gateway")  # noqa: B904
     error.__context__ = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt), _explain_spark_errors():
         raise error

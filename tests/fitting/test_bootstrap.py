@@ -14,9 +14,9 @@ from scipy import stats
 
 from reclick.data.ragged import Int32, Int64
 from reclick.engines import as_grouped
-from reclick.fitting.search import N_SIMULATIONS, QUANTILE, exceeds_chance
+from reclick.fitting.search import N_SIMULATIONS, QUANTILES, exceeds_chance
 from reclick.models.luce.parameters import Hyperparameters
-from reclick.models.luce.search import _ScoredFits
+from reclick.models.luce.search import FULL, _ScoredFits
 from tests.models.test_luce_search import make_prior
 from tests.support.luce_world import GAMMA, OMEGA, RHO, THETA, draw
 
@@ -29,16 +29,25 @@ def replay(gains: list[float]) -> Callable[[np.random.Generator], float]:
 GAINS = [9.0, 11.0, 10.0, 10.5, 9.5, 8.0, 12.0, 10.0]  # mean 10, deviation √1.5
 
 
-def test_the_quantile_is_that_of_students_t() -> None:
-    assert pytest.approx(stats.t.ppf(0.95, N_SIMULATIONS - 1), abs=5e-4) == QUANTILE
+@pytest.mark.parametrize("tests", QUANTILES)
+def test_the_quantiles_are_those_of_students_t(tests: int) -> None:
+    expected = stats.t.ppf(1 - 0.05 / tests, N_SIMULATIONS - 1)
+    assert QUANTILES[tests] == pytest.approx(expected, abs=6e-4)
+
+
+def test_the_search_has_a_quantile_for_all_its_tests() -> None:
+    assert max(QUANTILES) == max(len(each.values) for each in FULL if each.name == "components")
 
 
 def test_the_limit_by_hand() -> None:
-    limit = 10 + QUANTILE * np.sqrt(np.var(GAINS, ddof=1) * (1 + 1 / 8))
+    error = np.sqrt(np.var(GAINS, ddof=1) * (1 + 1 / 8))
+    limit = 10 + QUANTILES[1] * error
     assert 12 < limit < 13
     assert exceeds_chance(limit + 0.01, replay(GAINS), least=0.5)
     assert not exceeds_chance(limit - 0.01, replay(GAINS), least=0.5)
     assert not exceeds_chance(limit + 0.01, replay(GAINS), least=3.0)
+    assert not exceeds_chance(10 + 2.8 * error, replay(GAINS), 0.5, QUANTILES[4])
+    assert exceeds_chance(10 + 2.9 * error, replay(GAINS), 0.5, QUANTILES[4])
 
 
 def test_no_more_is_simulated_than_needed() -> None:
@@ -100,7 +109,13 @@ def test_sessions_are_ungrouped_in_an_order_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("weights", "has_weights"),
-    [(None, False), ([1.0] * 300, False), ([3.0] * 300, True), ([0.5, 1.5] * 150, True)],
+    [
+        (None, False),
+        ([1.0] * 300, False),
+        ([3.0] * 300, True),
+        ([0.5, 1.5] * 150, True),
+        ([0.0, 2.0] * 150, True),  # which add up to the number of rows
+    ],
 )
 def test_a_log_knows_whether_it_has_weights(weights: list[float] | None, has_weights: bool) -> None:
     log = draw(THETA, RHO, GAMMA, OMEGA, 300, 2)

@@ -193,7 +193,7 @@ def test_the_reliability_curve_is_the_rate_of_clicks_in_each_bin() -> None:
         assert row_["low"] <= row_["y"] <= row_["high"]
 
 
-# A 90 % interval misses the truth in a tenth of all logs. Of 400 simulated ones, 360 ± 6 should
+# A 90 % interval misses the truth in a tenth of all logs. Of 200 simulated ones, 180 ± 4 should
 # include it; the bounds are 3 deviations off.
 LEVEL = 0.9
 

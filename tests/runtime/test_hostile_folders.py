@@ -201,7 +201,7 @@ def test_an_examination_probability_that_is_none_is_refused(tmp_path: Path, valu
         ("luceclick", "mixing_prior_", [2.0**40], "mixing_prior_ = .*, expected a probability"),
         ("luceclick", "mixing_prior_", [0.5], "expected mixing weights that add up to 1"),
         ("luceclick", "mixing_prior_", [[1.0]], "expected mixing weights that add up to 1"),
-        ("luceclick", "mixing_prior_", [0.5, 0.5], "luceclick|luce"),
+        ("luceclick", "mixing_prior_", [0.5, 0.5], "mixing_prior_ is damaged: it needs 1 weights"),
     ],
 )
 def test_mixing_weights_that_are_not_those_of_the_components_are_refused(
@@ -212,6 +212,16 @@ def test_mixing_weights_that_are_not_those_of_the_components_are_refused(
 
     write_forged(tmp_path / "m", model, change)
     with pytest.raises(rc.StoreError, match=message):
+        rc.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("value", [-1e9, 0.0, 5e-324, 1e308])
+def test_a_factor_of_weights_that_is_not_positive_is_refused(tmp_path: Path, value: float) -> None:
+    def change(settings: dict[str, Any]) -> None:
+        settings["values"]["typical_outside_"] = value
+
+    write_forged(tmp_path / "m", "luceclick", change)
+    with pytest.raises(rc.StoreError, match=r"typical_outside_ = .*, expected a positive number"):
         rc.load(tmp_path / "m")
 
 

@@ -228,7 +228,7 @@ class LogSize(NamedTuple):
 
     sessions: float  # the sum of their weights
     longest: int  # page
-    rows: int  # sessions, whatever their weights
+    has_weights: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -289,10 +289,13 @@ class GroupedSessions:
     @property
     def has_weights(self) -> bool:
         """Whether a session of the log counted more or less than once."""
-        total, rows = self.counts.total, sum(record.sessions for record in self.counts.logs)
         if self.log is not None:
-            total, rows = self.log.sessions, self.log.rows
-        return rows != total or bool((self.weight % 1 != 0).any())
+            return self.log.has_weights
+        records = self.counts.logs
+        rows, has_fractions = sum(each.sessions for each in records), (self.weight % 1 != 0).any()
+        return any(each.has_weights for each in records) or bool(
+            rows != self.counts.total or has_fractions
+        )
 
     def without_outcomes(self) -> GroupedSessions:
         """The same sessions, whose outcomes are unknown."""

@@ -75,6 +75,7 @@ class LogRecord:
     end: str | None
     # Its hashes include the time, if the log has it
     sample: SessionSample = field(repr=False, compare=False)
+    has_weights: bool = field(default=False, compare=False)  # not all 1; False if it was loaded
 
     @check_arguments
     def same_log(self, other: LogRecord) -> bool:
@@ -108,6 +109,7 @@ class LogRecorder:
         self._sessions = 0
         self._content = self._timed = 0  # sums of hashes, which do not depend on the order of rows
         self._range: tuple[int, int] | None = None  # of the times, in microseconds
+        self._has_weights = False
         self._hashes: list[UInt64] = []  # up to the limit, which falls as hashes are added
         self._counts: list[Float64] = []
         self._limit = ALL_HASHES
@@ -140,6 +142,8 @@ class LogRecorder:
         self._sessions += len(batch)
         self._content += int(content)
         self._timed += int(content_and_time)
+        if weight is not None and not self._has_weights:
+            self._has_weights = bool((weight != 1).any())
         self._sample(keys, weight)
 
     def merge(self, other: LogRecorder) -> None:
@@ -147,6 +151,7 @@ class LogRecorder:
         self._sessions += other._sessions
         self._content += other._content
         self._timed += other._timed
+        self._has_weights |= other._has_weights
         if other._range is not None:
             self._extend_range(np.array(other._range))
         samples = self._merge_sample(), other._merge_sample()
@@ -177,6 +182,7 @@ class LogRecorder:
             start=_format_time(first) if has_times else None,
             end=_format_time(last) if has_times else None,
             sample=self._merge_sample(),
+            has_weights=self._has_weights,
         )
 
     def _hash_texts(self, column: str, texts: pa.Array) -> UInt64:

@@ -80,13 +80,13 @@ class BucketedLog:
     store: Store
     head: Counts  # pooled
     sizes: Mapping[int, BucketSize]
-    rows: int = 0  # sessions of the log, whatever their weights; 0 for counts
+    has_weights: bool = False  # unknown for counts
 
     @property
     def size(self) -> LogSize:
         """The size of the log."""
         longest = max(size.longest for size in self.sizes.values())
-        return LogSize(self.head.total, longest, self.rows)
+        return LogSize(self.head.total, longest, self.has_weights)
 
     @property
     def distinct(self) -> int:

@@ -403,12 +403,13 @@ def _count_tasks(session: Any, master: str) -> int:
 
 @contextmanager
 def _explain_spark_errors() -> Iterator[None]:
+    handled = sys.exception()  # an error that the caller is handling
     try:
         yield
     except Exception as error:
         if type(error).__module__.split(".")[0] not in {"pyspark", "py4j", "grpc"}:
             raise
-        if _was_interrupted(error):
+        if _was_interrupted(error, handled):
             raise KeyboardInterrupt from error
         raise EngineError(
             f"Spark could not run the tasks: {_shorten(error)} The logs of the executors have "
@@ -416,11 +417,14 @@ def _explain_spark_errors() -> Iterator[None]:
         ) from error
 
 
-def _was_interrupted(error: BaseException) -> bool:
-    """Whether Ctrl-C caused an error: jobs were cancelled, or Java, which gets it too, was gone."""
+def _was_interrupted(error: BaseException, handled: BaseException | None) -> bool:
+    """Whether Ctrl-C caused an error: jobs were cancelled, or Java, which gets it too, was gone.
+
+    A Ctrl-C that was `handled` before does not count.
+    """
     if CANCELLED in str(error):
         return True
-    while error.__context__ is not None:
+    while error.__context__ is not None and error.__context__ is not handled:
         error = error.__context__
         if isinstance(error, KeyboardInterrupt):
             return True

@@ -27,7 +27,8 @@ from reclick.runtime.progress import report_progress
 logger = logging.getLogger("reclick")
 MIN_DIFFERENCE = 0.03  # of two probabilities: nearer ones are not tried
 SEED, N_SIMULATIONS = 20_141_987, 8  # of a bootstrap
-QUANTILE = 1.895  # .95 of Student's t with N_SIMULATIONS − 1 degrees of freedom
+# 1 − .05 / n of Student's t with N_SIMULATIONS − 1 degrees of freedom, by the number n of tests
+QUANTILES = {1: 1.895, 2: 2.365, 3: 2.642, 4: 2.841}
 
 H = TypeVar("H")  # hyperparameters
 F = TypeVar("F")  # a fit
@@ -151,13 +152,16 @@ class Fits(Protocol[F]):
 
 
 def exceeds_chance(
-    gain: float, simulated_gain: Callable[[np.random.Generator], float], least: float
+    gain: float,
+    simulated_gain: Callable[[np.random.Generator], float],
+    least: float,
+    quantile: float = QUANTILES[1],
 ) -> bool:
     """Whether a gain in log-likelihood is significantly above those on simulated sessions.
 
     It must exceed each of them, their mean by at least `least`, and the upper limit of a one-sided
-    95% prediction interval for one more. `simulated_gain` simulates sessions and returns their
-    gain.
+    prediction interval for one more, at 95% by default. `simulated_gain` simulates sessions and
+    returns their gain.
 
     >>> exceeds_chance(30.0, lambda rng: rng.normal(10, 2), least=1.0)
     True
@@ -172,7 +176,8 @@ def exceeds_chance(
         gains.append(simulated_gain(rng))
     error = float(np.std(gains[1:], ddof=1)) * np.sqrt(1 + 1 / N_SIMULATIONS)
     excess = gain - float(np.mean(gains[1:]))
-    return gain > max(gains) and excess > max(least, QUANTILE * float(error))
+    logger.debug("gain %.1f, simulated %.1f ± %.1f", gain, gain - excess, error)
+    return gain > max(gains) and excess > max(least, quantile * float(error))
 
 
 def choose_by_bootstrap(
@@ -183,13 +188,15 @@ def choose_by_bootstrap(
 ) -> Any:
     """Choose the value of a hyperparameter; each value is compared with the best before it.
 
-    The log must have no weights. Outcomes of clicks are not used. `make_fits(train, test)` prepares
-    fits.
+    The tests of all values together have a level of about 5%. The log must have no weights.
+    Outcomes of clicks are not used. `make_fits(train, test)` prepares fits.
     """
     clicks_only = replace(sessions, whole=sessions.without_outcomes().whole.ungroup())
     least = candidates.least * float(clicks_only.weight.sum())
+    quantile = QUANTILES[min(len(candidates.values), max(QUANTILES))]
     for value in candidates.values:
-        comparison = _BootstrapTest(hyper, hyper._replace(**{candidates.name: value}), make_fits)
+        richer_hyper = hyper._replace(**{candidates.name: value})
+        comparison = _BootstrapTest(hyper, richer_hyper, make_fits, quantile)
         if comparison.is_significant(clicks_only, least):
             hyper = comparison.richer_hyper
     return hyper
@@ -203,8 +210,10 @@ class _BootstrapTest:
         hyper: Any,
         richer_hyper: Any,
         make_fits: Callable[[GroupedSessions, GroupedSessions], Fits[Any]],
+        quantile: float,
     ) -> None:
         self.hyper, self.richer_hyper, self._make_fits = hyper, richer_hyper, make_fits
+        self._quantile, self._n_simulated = quantile, 0
 
     def is_significant(self, sessions: GroupedSessions, least: float) -> bool:
         """Whether the richer model gains more on the sessions than by chance."""
@@ -215,9 +224,12 @@ class _BootstrapTest:
             click, clicks = fits.simulate(fitted, rng)
             whole = replace(sessions.whole, click=click, clicks=clicks)
             simulated = replace(sessions, whole=whole)
+            self._n_simulated += 1
+            report_progress("logs simulated", self._n_simulated)
             return self._gain(simulated, self._make_fits(simulated, simulated))
 
-        return exceeds_chance(self._gain(sessions, fits, fitted), simulated_gain, least)
+        gain = self._gain(sessions, fits, fitted)
+        return exceeds_chance(gain, simulated_gain, least, self._quantile)
 
     def _gain(self, sessions: GroupedSessions, fits: Fits[F], fitted: F | None = None) -> float:
         """The log-likelihood that the richer model gains on the sessions it is fitted to."""

@@ -153,7 +153,7 @@ def _collect(
     recording = RecordedLog(open_log(sessions))
     log = collect_buckets(engine, recording, store, buckets, counts_only=model.fits_from_counts)
     require_usable_weights(log.head, recording.name)
-    return replace(log, rows=recording.record.sessions), (recording.record,)
+    return replace(log, has_weights=recording.record.has_weights), (recording.record,)
 
 
 def _pool_history(engine: TaskEngine, history: object) -> tuple[Counts | None, SeenLogs]:

@@ -16,6 +16,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import CellIndex, IndexMap, PairLookup
 from reclick.data.ragged import Float64, run_sizes
+from reclick.data.stored_tables import table_error
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
 from reclick.fitting.transitions import extend_outside, extend_transitions
@@ -48,9 +49,8 @@ class LuceClick(ClickModel):
     ω_k f_q, and P(j) = w_j / (ω_k f_q + Σ w). γ and ω may differ between the components of a
     mixture of users, with mixing weights per query, and positions may have effects of their own
     for a query or an ad. Attractiveness is reported as the probability of a click on an ad alone on
-    a page, θ / (1 + θ). `prior_report_` describes where its prior comes from.
-
-    A setting "auto" has its default or a value chosen on held-out sessions: `hyperparameters_`.
+    a page, θ / (1 + θ). `prior_report_` describes where its prior comes from. A setting "auto" has
+    its default or a value chosen on the log: `hyperparameters_`.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = LuceClick().fit(log)
@@ -84,9 +84,7 @@ class LuceClick(ClickModel):
     attractiveness_strength: str | float = auto_setting(
         "strength of that prior, in pseudo-clicks; auto: that of highest evidence"
     )
-    evidence_factor: str | float = auto_setting(
-        "factor of the strength of highest evidence", low=None, greater_than=0
-    )
+    evidence_factor: str | float = auto_setting("factor of that strength", low=None, greater_than=0)
     satisfaction_prior: str | float = auto_setting(
         "prior mean of ρ; auto: 0.4, or what held-out sessions choose",
         low=None, high=None, allow_probability=True,
@@ -98,24 +96,20 @@ class LuceClick(ClickModel):
     query_strength: str | float | None = auto_setting(
         "strength of the prior of each query's outside option; None: one for all", allow_none=True
     )
-    transition_strength: str | float = auto_setting(
-        "strength of the prior of a transition, given its distance and last click"
-    )
+    transition_strength: str | float = auto_setting("strength of the prior of each transition")
     components: str | int = auto_setting("user types in the mixture", low=1, high=20, integer=True)
-    component_strength: str | float = auto_setting(
-        "strength of the prior that makes components alike"
-    )
+    component_strength: str | float = auto_setting("strength of the prior of each component")
     mixing_strength: str | float | None = auto_setting(
         "strength of the prior of each query's mixing weights; None: one for all", allow_none=True
     )
     position_effect_strength: str | float | None = auto_setting(
-        "strength of the prior of position effects, which are 1 if it is None", allow_none=True
+        "strength of the prior of position effects; None: positions have none", allow_none=True
     )
     redundancy: str | float = setting(default=0.0, choices=("auto",), low=0, high=1e6)
     tune: str = setting(
         default="fast",
         choices=("fast", "full", "off"),
-        help="how many values of settings that are auto are tried on the log: a few, many, or none",
+        help="how many values are tried for each setting that is auto: a few, many, or none",
     )
     max_iterations: int = setting(default=500, low=1, integer=True)
     tolerance: float = setting(default=1e-6)
@@ -287,6 +281,8 @@ class LuceClick(ClickModel):
         cells = cells.from_table(tables, CELLS, len(self.theta_), max(counts.max_ads, 1))
         layout = Layout.build(counts, counts.impressions, counts.volumes, cells)
         flat, mixing = PairPrior.flat(len(self.theta_)), np.asarray(self.mixing_prior_)
+        if len(mixing) != hyper.components:
+            raise table_error("mixing_prior_", f"it needs {hyper.components} weights")
         initial = initial_parameters(layout, hyper, flat, mixing)  # an update sets its prior
         parameters = initial.from_tables("luce", tables, layout.row_starts(len(mixing)))
         information = np.stack([getattr(self, name) for name in INFORMATION])

@@ -364,7 +364,7 @@ def _read_satisfied(tables: dict[str, pa.Table], counts: Counts) -> Float64:
     """Read the expected satisfied clicks [pair], which are among the last clicks."""
     size = len(counts.last_clicks)
     satisfied = read_numbers(tables, "satisfied", "clicks", length=size, low=0).copy()
-    if (satisfied > counts.last_clicks + COUNT_ROUNDING).any():
+    if (satisfied > counts.last_clicks * (1 + COUNT_ROUNDING) + COUNT_ROUNDING).any():
         raise table_error("satisfied", "clicks has more than the last clicks of a pair")
     return satisfied
 

@@ -360,7 +360,7 @@ class PartitionedModel(ClickModel):
         """Every ad of the training log."""
         return self._artifact.tables["ads"][AD].combine_chunks()
 
-    def iterate_pairs(self, size: int) -> Iterator[pa.Table]:
+    def _iterate_pairs(self, size: int) -> Iterator[pa.Table]:
         """All pairs, bucket by bucket."""
         for bucket in self._iterate_buckets():
             yield from bucket.model.iterate_pairs(size)

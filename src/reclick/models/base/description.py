@@ -189,8 +189,11 @@ class DescribedModel(DeclaredSettings):
 
     @check_arguments
     def iterate_pairs(self, size: int) -> Iterator[pa.Table]:
-        """Yield all pairs of the training log, in tables of about `size`; no query is split."""
-        counts, start, size = self.training_counts, 0, check_whole("size", size, 1)
+        """Return all pairs of the training log, in tables of about `size`; no query is split."""
+        return self._iterate_pairs(check_whole("size", size, 1))
+
+    def _iterate_pairs(self, size: int) -> Iterator[pa.Table]:
+        counts, start = self.training_counts, 0
         ends = np.append(np.flatnonzero(np.diff(counts.pair_query)) + 1, len(counts.pair_query))
         while start < len(counts.pair_query):
             end = int(ends[min(int(np.searchsorted(ends, start + size)), len(ends) - 1)])

@@ -24,6 +24,8 @@ MOST_STORED_REDUNDANCY = 1e6
 PROBABILITY_ROUNDING = 1e-9  # a stored probability may be outside its limits by this
 MIXING_WEIGHTS = ("mixing_", "mixing_prior_")
 NEVER_NEGATIVE = ("exposure_", "information_", "clicks_", "pooled_")
+FACTORS = ("typical_outside_",)  # which multiply or divide weights
+LARGEST_FACTOR = 1e30
 
 
 class StoredModel(DescribedModel):
@@ -190,6 +192,7 @@ class StoredModel(DescribedModel):
         is_strict = name == "prior_mean_" and not 0 < float(numbers) < 1
         if is_strict or (numbers.size and (numbers.min() < low or numbers.max() > high)):
             expected = "no negative number" if high > 2 and not is_strict else "a probability"
+            expected = "a positive number" if name in FACTORS else expected
             raise StoreError(
                 f"The folder has {name} = {value!r:.100}, expected {expected}: it was altered. "
                 "Fit again, and save to a new folder."
@@ -205,4 +208,6 @@ class StoredModel(DescribedModel):
         """Return the least and the greatest value of a fitted attribute."""
         if name in self.probabilities or name in MIXING_WEIGHTS:
             return -PROBABILITY_ROUNDING, 1 + PROBABILITY_ROUNDING
+        if name in FACTORS:
+            return 1 / LARGEST_FACTOR, LARGEST_FACTOR
         return (0.0 if name.endswith(NEVER_NEGATIVE) else -np.inf), np.inf

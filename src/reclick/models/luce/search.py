@@ -2,10 +2,9 @@
 
 The fast search fits a pilot to two thirds of the sessions, and then tries a few candidates, each
 from where the best fit so far ended. A value replaces the best so far if the log-likelihood of the
-other third improves by at least MIN_GAIN per session and, for strengths, by one standard error.
-Several components take twice as long, so they must gain .001 and two standard errors; the prior
-mean of ρ only MIN_GAIN. The full search tries more values, on each third in turn. So does the
-search on a small log, where a parametric bootstrap judges components if there are no weights.
+other third improves by MIN_GAIN per session and, for strengths, by one standard error; components,
+which take time, must gain .001 and two standard errors. The full search and that on a small log use
+each third in turn. On a small log without weights, a parametric bootstrap judges components.
 """
 
 from __future__ import annotations
@@ -68,12 +67,13 @@ def search_hyperparameters(
         [fold.test.weight for fold in folds],
     )
     best = search.attempt(defaults, [each.pilot for each in fits])
-    is_small = max(sessions.n_sessions, len(sessions)) <= SMALL_LOG and not sessions.has_weights
+    uses_bootstrap = sessions.n_sessions <= SMALL_LOG and not sessions.has_weights
     for candidate in candidates:
         is_of_mixture = candidate.name in ("mixing_strength", "component_strength")
-        if candidate.name == "components" and is_small:
+        if candidate.name == "components" and uses_bootstrap:
             hyper = choose_by_bootstrap(sessions, best.hyper, candidate, make_fits)
-            best = search.attempt(hyper, best.fits) if hyper != best.hyper else best
+            is_last = candidate is candidates[-1]
+            best = best._replace(hyper=hyper) if is_last else search.attempt(hyper, best.fits)
         elif best.hyper.components > 1 or not is_of_mixture:
             best = search.best_of(best, candidate)
     return best.hyper

@@ -38,6 +38,7 @@ from reclick.logs.formats.helpers.records import (
     TIMESTAMP,
     WHOLE_NUMBER,
     RecordField,
+    drop_invalid_text,
     read_parquet_batches,
     select_fields,
 )
@@ -108,7 +109,7 @@ class BatchLocation:
 
     file: int
     where: str
-    first_row: int
+    numbers: Int64  # [row of the batch] its number in the file
 
 
 def is_analytics(schema: AnalyticsSchema, files: list[LogFile]) -> bool:
@@ -153,8 +154,8 @@ def _add_pages(
         PageViewSessioniser(folder, join.num_partitions) as sessioniser,
     ):
         for index, file in enumerate(files):
-            for first_row, columns in _read_batches(file, schema, names, report):
-                location = BatchLocation(index, file.where, first_row)
+            for numbers, columns in _read_batches(file, schema, names, report):
+                location = BatchLocation(index, file.where, numbers)
                 sessioniser.add(build_ad_rows(columns, schema, names, location, report))
         for kind, table in sessioniser.pages(report):
             join.add(kind, table)
@@ -165,8 +166,8 @@ def _add_pages(
 
 def _read_batches(
     file: LogFile, schema: AnalyticsSchema, names: FieldNames, report: ReadReport
-) -> Iterator[tuple[int, Arrays]]:
-    """Yield the columns of a file in batches, with the number of the first row."""
+) -> Iterator[tuple[Int64, Arrays]]:
+    """Yield the columns of a file in batches, with the number of each row."""
 
     def choose_columns(source: pq.ParquetFile) -> list[str]:
         _check_columns(file, source.schema_arrow.names, schema, names)
@@ -174,15 +175,9 @@ def _read_batches(
         return [path for path in paths if _is_needed(path.lower(), schema, names)]
 
     for first_row, batch in read_parquet_batches(file, report, choose_columns):
-        try:
-            batch.validate(full=True)
-        except pa.ArrowException as error:
-            rows = f"rows {first_row:,} to {first_row + batch.num_rows - 1:,}"
-            raise LogError(
-                f"{file.where} is damaged: {rows} have invalid text ({error}). Export it again."
-            ) from error
+        batch, numbers = drop_invalid_text(batch, first_row, file, report)  # noqa: PLW2901
         columns = {name.lower(): _unset_to_null(batch.column(name)) for name in batch.schema.names}
-        yield first_row, columns
+        yield numbers, columns
 
 
 def _count_ads(file: LogFile, schema: AnalyticsSchema) -> int:
@@ -298,8 +293,7 @@ def _select_events(
     table = _select(flat, EVENT_FIELDS, names, location.where)
     codes = pc.index_in(table["event"], pa.array(list(schema.kinds))).combine_chunks()
     kinds = pa.array(list(schema.kinds.values())).take(codes)
-    rows = pa.array(np.arange(table.num_rows))
-    numbers = pc.add(rows, location.first_row)
+    rows, numbers = pa.array(np.arange(table.num_rows)), pa.array(location.numbers)
     for name, column in {"kind": kinds, "row": rows, "number": numbers}.items():
         table = table.append_column(name, column)
     table = table.filter(kinds.is_valid())

@@ -219,13 +219,7 @@ def read_parquet_records(
     names = [".".join(path) for field in fields for path in field.paths]
     parsed_fields = [field for field in fields if field.kind in PARSED_KINDS]
     for first, batch in read_parquet_batches(file, report, lambda _: names):
-        numbers = np.arange(first, first + batch.num_rows)
-        invalid = _find_invalid_text(batch)
-        if invalid:
-            examples = [(file.where, first + row, got) for row, got in invalid.items()]
-            report.add_bad_rows(NOT_READABLE, len(invalid), examples[:MAX_EXAMPLES])
-            is_valid = ~np.isin(numbers, first + np.array([*invalid]))
-            batch, numbers = batch.filter(pa.array(is_valid)), numbers[is_valid]  # noqa: PLW2901
+        batch, numbers = drop_invalid_text(batch, first, file, report)  # noqa: PLW2901
         texts = {
             field.name: [
                 values for path in field.paths if (values := _get_path(batch, path)) is not None
@@ -235,16 +229,27 @@ def read_parquet_records(
         yield add_numbers(add_unparsed(select_fields(batch, fields, file.where), texts), numbers)
 
 
-def _find_invalid_text(batch: pa.RecordBatch) -> dict[int, str]:
-    """The rows with text that is not UTF-8, which Parquet does not check, and where it is."""
+def drop_invalid_text(
+    batch: pa.RecordBatch, first: int, file: LogFile, report: ReadReport
+) -> tuple[pa.RecordBatch, Int64]:
+    """Return the rows whose text is UTF-8, which Parquet does not check, and their numbers.
+
+    `first` is the number of the first row. The other rows are bad rows.
+    """
+    numbers = np.arange(first, first + batch.num_rows)
     try:
         batch.validate(full=True)
-    except pa.ArrowInvalid:
+    except pa.ArrowInvalid as error:
         columns = zip(batch.schema.names, batch.columns, strict=True)
         invalid = {name: np.flatnonzero(is_invalid_text(values)) for name, values in columns}
         rows = {row: f"{name}: not UTF-8" for name in invalid for row in invalid[name].tolist()}
-        return dict(sorted(rows.items()))
-    return {}
+        if not rows:
+            raise LogError(f"{file.where} is damaged: {error}. Export it again.") from error
+        examples = [(file.where, first + row, got) for row, got in sorted(rows.items())]
+        report.add_bad_rows(NOT_READABLE, len(rows), examples[:MAX_EXAMPLES])
+        is_valid = ~np.isin(numbers, first + np.array([*rows]))
+        batch, numbers = batch.filter(pa.array(is_valid)), numbers[is_valid]
+    return batch, numbers
 
 
 def is_invalid_text(values: pa.Array) -> Bool:
@@ -254,7 +259,8 @@ def is_invalid_text(values: pa.Array) -> Bool:
         for index in range(values.type.num_fields):
             out |= is_invalid_text(pc.struct_field(values, index))
     elif is_list(values.type):
-        parents = pc.list_parent_indices(values).to_numpy()
+        sizes = pc.list_value_length(values).fill_null(0).to_numpy()  # a null list may have values
+        parents = np.arange(len(values)).repeat(sizes)
         out[parents[is_invalid_text(pc.list_flatten(values))]] = True
     elif kind_of.is_dictionary(values.type):
         is_invalid = np.append(is_invalid_text(values.dictionary), False)  # the last is for null
