@@ -34,8 +34,9 @@ class KnownModel:
 
 
 def pair(query: str, ad: str, theta: float, rho: float, impressions: float) -> dict[str, Any]:
-    ends = {f"{name}_{end}": 0.5 for name in ESTIMATES for end in ("low", "high")}
     values = {"attractiveness": theta, "satisfaction": rho, "relevance": theta * rho}
+    ends = {f"{name}_low": value - 0.1 for name, value in values.items()}
+    ends |= {f"{name}_high": value + 0.1 for name, value in values.items()}
     support = {"impressions": impressions, "clicks": impressions / 2}
     return {"query": query, "ad": ad, **values, **ends, **support}
 
@@ -74,6 +75,7 @@ def test_misleading_ads_attract_and_do_not_satisfy_and_gems_are_the_opposite() -
         pair("q", "bait", 0.9, 0.1, 1_000),
         pair("q", "gem", 0.05, 0.9, 1_000),
         pair("q", "rare bait", 0.95, 0.05, MIN_IMPRESSIONS - 1),
+        pair("q", "uncertain bait", 0.8, 0.35, 1_000),
     ]
     ads = pa.table({"ad": ["bait"], "title": ["Free"]})
     misleading, gems = find_contrasts(KnownModel(rows), ads)  # type: ignore[arg-type]
@@ -81,8 +83,8 @@ def test_misleading_ads_attract_and_do_not_satisfy_and_gems_are_the_opposite() -
     assert misleading[0]["title"] == "Free"
     assert gems[0]["ad"] == "gem"
     assert gems[0]["title"] == ""
-    assert "rare bait" not in {ad["ad"] for ad in [*misleading, *gems]}
-    assert not {ad["ad"] for ad in misleading} & {ad["ad"] for ad in gems}
+    # The mean satisfaction is 0.43, and the interval of the uncertain one includes it.
+    assert [len(misleading), len(gems)] == [1, 1]
 
 
 def test_the_effect_of_a_word_is_relative_to_the_other_ads_of_its_queries() -> None:

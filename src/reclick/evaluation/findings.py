@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.data.ragged import Float64, Int64
+from reclick.data.ragged import Bool, Float64, Int64
 from reclick.models.base import ClickModel
 from reclick.text.tokens import tokenise
 
@@ -79,10 +79,11 @@ def collect_findings(model: ClickModel | None, ads: pa.Table | None) -> dict[str
 def find_contrasts(
     model: ClickModel, ads: pa.Table | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Pairs whose attractiveness and satisfaction disagree most: misleading ads, hidden gems.
+    """Pairs whose attractiveness and satisfaction disagree: misleading ads, hidden gems.
 
-    A misleading ad is among the more attractive half of the pairs shown often and among the less
-    satisfying half; a hidden gem is the opposite. Pairs whose ranks differ most come first.
+    A misleading ad is more attractive and less satisfying than the mean of the pairs shown often,
+    and both intervals exclude that mean; a hidden gem is the opposite. Pairs whose ranks differ
+    most come first.
     """
     table = model.relevance()
     often = pc.and_(
@@ -92,14 +93,22 @@ def find_contrasts(
     table = table.filter(often)
     if len(table) < 2:
         return [], []
+    attractive, unattractive = _beyond_mean(table, "attractiveness", "impressions")
+    satisfying, unsatisfying = _beyond_mean(table, "satisfaction", "clicks")
     attractiveness, satisfaction = (_relative_ranks(table[name].to_numpy()) for name in ESTIMATES)
     order = np.argsort(satisfaction - attractiveness, kind="stable")
-    misleading = order[(attractiveness[order] > 0.5) & (satisfaction[order] < 0.5)][:N_ADS]
-    gems = order[::-1][(attractiveness[order] < 0.5)[::-1] & (satisfaction[order] > 0.5)[::-1]][
-        :N_ADS
-    ]
+    misleading = order[(attractive & unsatisfying)[order]][:N_ADS]
+    gems = order[::-1]
+    gems = gems[(unattractive & satisfying)[gems]][:N_ADS]
     titles = {} if ads is None else {row["ad"]: row["title"] for row in ads.to_pylist()}
     return _list_ads(table, misleading, titles), _list_ads(table, gems, titles)
+
+
+def _beyond_mean(table: pa.Table, name: str, weight: str) -> tuple[Bool, Bool]:
+    """Whether the interval of each pair is above, and below, the weighted mean over all pairs."""
+    value, low, high = (table[f"{name}{end}"].to_numpy() for end in ("", "_low", "_high"))
+    mean = np.average(value, weights=table[weight].to_numpy())
+    return low > mean, high < mean
 
 
 def _list_ads(table: pa.Table, rows: Int64, titles: dict[str, str]) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from reclick.report.markup import (
 
 TITLE, MISLEADING, GEMS = "Ads to act on", "Misleading ads", "Hidden gems"
 MAX_ADS = 20
+BOTH_INTERVALS = "Both intervals exclude the mean of the ads that are shown often."
 WORDS_PER_CHART = 10
 
 
@@ -34,27 +35,29 @@ def ad_section(data: ReportData) -> Section | None:
     source = f" Estimates of {model}, with 90 % intervals;" if model else " With 90 % intervals;"
     support = " only ads with at least 100 impressions and 20 clicks."
     misleading = (
-        "Users click these ads more than others, and then are seldom satisfied: the landing page"
-        f" does not deliver what the text promises.{source}{support}"
+        "Users click these ads more than others, and are satisfied less often: the landing page"
+        f" does not deliver what the text promises. {BOTH_INTERVALS}{source}{support}"
     )
     gems = (
-        "The few users who click these ads are mostly satisfied: a better text or a higher position"
-        f" would pay off.{source}{support}"
+        "Users click these ads less than others, and are satisfied more often: a better text or a"
+        f" higher position would pay off. {BOTH_INTERVALS}{source}{support}"
     )
-    return make_section(
-        TITLE,
-        [
-            Subsection(MISLEADING, _ad_table(details, "misleading", MISLEADING, misleading)),
-            Subsection(GEMS, _ad_table(details, "gems", GEMS, gems)),
-            Subsection("Words", _word_figures(details.get("words") or [])),
-        ],
-    )
+    contrasts = [
+        Subsection(MISLEADING, _ad_table(details.get("misleading") or [], MISLEADING, misleading)),
+        Subsection(GEMS, _ad_table(details.get("gems") or [], GEMS, gems)),
+    ]
+    words = Subsection("Words", _word_figures(details.get("words") or []))
+    is_any = details.get("misleading") or details.get("gems")
+    return make_section(TITLE, [*contrasts, words] if is_any else [words])
 
 
-def _ad_table(details: Mapping[str, Any], name: str, caption: str, about: str) -> Html:
-    ads = details.get(name) or []
+def _ad_table(ads: Sequence[Mapping[str, Any]], caption: str, about: str) -> Html:
     if not ads:
-        return Html("")
+        return paragraph(
+            "None yet: no ad with at least 100 impressions and 20 clicks has intervals that show"
+            " it. More sessions make them narrower.",
+            class_="about",
+        )
     headers = ("Ad", "Query", "Attractiveness", "Satisfaction", "Impressions", "Clicks")
     rows = (_ad_row(ad) for ad in ads[:MAX_ADS])
     table = data_table(caption, headers, rows, class_="plain ads")

@@ -160,8 +160,8 @@ def _tile(name: str, value: str, note: str) -> Html:
 def _teasers(data: ReportData) -> Html:
     """The first ads of both lists, with links to the full tables."""
     lists = (
-        (MISLEADING, "clicked, seldom satisfying", "misleading"),
-        (GEMS, "seldom clicked, satisfying", "gems"),
+        (MISLEADING, "clicked more, satisfying less", "misleading"),
+        (GEMS, "clicked less, satisfying more", "gems"),
     )
     blocks = [
         _teaser(title, about, data.details.get(name) or [], slug(f"{ADS_TITLE} {title}"))
