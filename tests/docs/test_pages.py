@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 ALL_PAGES = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 )
-PROGRAMS = {"reclick", "make", "pip"}  # `reclick` is run, targets of `make` are looked up
+# `reclick` is run, targets of `make` are looked up
+PROGRAMS = {"reclick", "make", "pip", "python3"}
 MARKER = re.compile(r"<!-- not run: (.+) -->\n\n\Z")  # before a block that cannot run: why
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")

@@ -257,6 +257,17 @@ def test_an_edited_ad_has_the_words_and_the_url_that_the_model_knows(lab: Lab) -
     assert sorted(answered.value.json()["words"], key=key) == sorted(known, key=key)
 
 
+def test_the_explanation_follows_the_query(lab: Lab) -> None:
+    combobox = lab.page.get_by_role("combobox", name="Query")
+    lab.button(PAGE_A, 0, "why").click()
+    expect(lab.page.locator("#why-note")).to_contain_text(f"for “{combobox.input_value()}”")
+    combobox.fill("a query that nobody asked")
+    combobox.press("Enter")
+    expect(lab.page.locator("#why-note")).to_contain_text(
+        "0 clicks of 0 impressions for “a query that nobody asked”"
+    )
+
+
 @on_phone_too
 def test_a_new_ad_is_on_the_page_from_the_first_key(lab: Lab) -> None:
     form, slots = lab.page.locator("#new-ad"), lab.page.locator(PAGE_A)

@@ -108,9 +108,9 @@ def _announce_compilation() -> None:
     from reclick.runtime.jit import cache_folder, cache_is_empty
 
     if cache_is_empty():
-        line = "First run: compiling, which takes a minute or two once."
+        line = "First run: compiling, which takes 10 to 30 seconds, once."
         if cache_folder() is None:
-            line = "Compiling, which takes a minute or two in every run, as nothing can be cached."
+            line = "Compiling, which takes 10 to 30 seconds in every run, as nothing can be cached."
         console(stderr=True).print(line, style="dim")
 
 

@@ -52,6 +52,13 @@ OUTPUTS = {  # every file, or its folder, and a description
 }
 
 
+TABLE_NOTE = """\
+This market is simulated, and models rank differently on logs of real users: see
+docs/explanation/benchmarks.md. Its auction puts good ads at the top, so a click rate that ignores
+positions (DCTR) orders ads well here. MultiClick is the formula of the paper as printed, which
+expects far too few clicks: see docs/models/multiclick.md."""
+
+
 @as_command
 def demo(
     to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write to.")] = "demo",
@@ -111,7 +118,7 @@ def run_demo(to: Path, progress: Progress, *, overwrite: bool = False) -> Iterat
     yield _format_section(
         "The models compared (week 2 to train, week 3 to test, week 1 for priors of all except "
         "LuceClick)",
-        str(result),
+        f"{result}\n\n{TABLE_NOTE}",
     )
     luce.save(to / "model")
     predict(

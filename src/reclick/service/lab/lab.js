@@ -167,6 +167,7 @@ async function choose(query, {keep = false, listed = false} = {}) {
   showAds();
   changed();
   listOthers(unknown ? before : []);
+  if (explained) explain(explained);
 }
 
 function emptyPages() {
@@ -566,17 +567,20 @@ async function saveAd(event) {
 
 // ---- why
 
+let explained = null;  // the ad that is explained, again when the query or the model changes
+
 async function showWhy(ad) {
   await explain(ad);
   $("why").scrollIntoView({block: "nearest"});
 }
 
 async function explain(ad) {
+  explained = ad;
   const result = await ask("why", "/v1/explain", {query: state.query, ad, model: state.model, text: newTexts([ad])});
   if (!result) return;
   if (result.problem) { $("why-note").textContent = result.problem; return; }
   $("why-note").textContent = `${ad}: attractiveness ${percent(result.attractiveness)} (${percent(result.low)} to ${percent(result.high)}), ` +
-    `${Math.round(result.clicks).toLocaleString("en")} clicks of ${Math.round(result.impressions).toLocaleString("en")} impressions for this query.`;
+    `${Math.round(result.clicks).toLocaleString("en")} clicks of ${Math.round(result.impressions).toLocaleString("en")} impressions for “${state.query}”.`;
   $("levels").replaceChildren(...result.levels.map((each) => element("li", {}, `${each.level}: ${percent(each.attractiveness)}`)));
   const effects = result.words.filter((each) => Math.abs(each.factor - 1) > 0.005);
   $("words").replaceChildren(...(effects.length ? effects.slice(0, 20).map((each) => element("li",
