@@ -164,12 +164,12 @@ def test_an_interrupted_fit_leaves_nothing(where: list[object], log: Path, tmp_p
     watchdog = threading.Timer(WAIT, running.kill)
     watchdog.start()
     assert running.stderr is not None
-    said = []
+    lines = []
     for line in running.stderr:
-        said.append(line)
+        lines.append(line)
         if "iterations" in line:
             break
-    assert running.poll() is None, said
+    assert running.poll() is None, lines
     java = [each for each in psutil.Process(running.pid).children() if "java" in each.name()]
     assert len(java) == 1
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does

@@ -283,3 +283,13 @@ def test_any_sessions_come_back(
     )
     back = [(row["query"], row["ads"], row["clicks"]) for row in read_back(log)]
     assert sorted(back) == sorted(once)
+
+
+def test_a_null_list_that_has_values_is_a_bad_row() -> None:
+    """As Polars makes it; Arrow's flatten skips these values."""
+    frame = pl.DataFrame({"page": ["1", "2", "3"], "query": ["q"] * 3, "ads": [["a", "b"]] * 3})
+    frame = frame.with_columns(ads=pl.when(pl.col("page") != "2").then(pl.col("ads")))
+    clicked = {"page": ["1", "3"], "position": [2, 1]}
+    log = sessions_from_events(frame, clicked, on="page", on_error="drop")
+    assert [row["clicks"] for row in read_back(log)] == [[2], [1]]
+    assert log.summary.dropped == {"no ads": 1}

@@ -82,6 +82,14 @@ def test_a_block_that_begins_with_null_does_not_crash(
     assert len(read_back(read_sessions(path, on_error="drop"))) == 3
 
 
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_the_reason_of_a_null_line_does_not_depend_on_its_place(tmp_path: Path, place: int) -> None:
+    lines = [session("good", clicks=[1])] * 3
+    log = read_sessions(written(tmp_path, *lines[:place], b"null", *lines[place:]), on_error="drop")
+    assert log.summary.dropped == {"not readable": 1}
+    assert log.summary.examples["not readable"][0].row == place + 1
+
+
 def test_missing_and_null_fields_are_the_reasons_of_their_columns(tmp_path: Path) -> None:
     log = read_sessions(
         written(

@@ -178,10 +178,10 @@ def open_jsonl(
 def parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
     """Parse lines of JSON objects with Arrow, ignoring other fields.
 
-    None when anything does not fit the schema, or the first value is no object: Arrow crashes where
-    it is null.
+    None when anything does not fit the schema, or a value is null: Arrow crashes where it is the
+    first, and reads another as an object without fields.
     """
-    if not OBJECT_FIRST.match(block):
+    if not OBJECT_FIRST.match(block) or b"\nnull" in block:
         return None
     try:
         table = arrow_json.read_json(
