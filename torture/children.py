@@ -93,7 +93,7 @@ def run_in_child(
     if code == CRASH_CODE:
         return Outcome("crashed", seconds=seconds)
     if is_hung:
-        return Outcome("hung", message=f"no end after {timeout:g} s", seconds=seconds)
+        return Outcome("hung", message=f"no end after {timeout:g} s\n{crash}", seconds=seconds)
     if kill is not None and code == -kill[1]:
         return Outcome("crashed", signal=-code, seconds=seconds)
     message = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
@@ -132,7 +132,7 @@ def _read(
             signal_to_send = None
         elif not is_hung and watch.is_hung():
             is_hung = True
-            _send(child, signal.SIGKILL)
+            _send(child, signal.SIGABRT)  # Python writes where it hangs
     os.close(reader)
     return b"".join(parts), is_hung
 
