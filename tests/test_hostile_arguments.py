@@ -24,7 +24,7 @@ SLICES = 8  # so that several workers share them
 PER_ARGUMENT = 3  # hostile values; all of them with RECLICK_HOSTILE=all, and in `make torture`
 # What not every model answers, or cannot do twice: refused with right arguments too.
 MAY_REFUSE = re.compile(
-    r".*\.(check_uses_history|noise_prob|update)|PartitionedModel\.fit|SparkEngine|register"
+    r".*\.(check_uses_history|noise_prob|update)|BucketedModel\.fit|SparkEngine|register"
 )
 
 

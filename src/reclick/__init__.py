@@ -131,10 +131,10 @@ if TYPE_CHECKING:
         setting,
         updating,
     )
+    from reclick.models.bucketed_model import BucketedModel
     from reclick.models.buckets import BucketWriter, WrittenBucket
     from reclick.models.explanation import Explanation, PriorLevel, WordEffect
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
-    from reclick.models.partitioned import PartitionedModel
     from reclick.models.provenance import SeenLog
     from reclick.models.query_rows import TrainingTotals
     from reclick.models.registry import ModelRegistry
@@ -303,7 +303,7 @@ _HOMES = {
         "WordEffect",
     ),
     "reclick.models.buckets": ("BucketWriter", "WrittenBucket"),
-    "reclick.models.partitioned": ("PartitionedModel",),
+    "reclick.models.bucketed_model": ("BucketedModel",),
     "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
         "PredictionSummary",
@@ -360,6 +360,7 @@ __all__ = [
     "BestPage",
     "BlockRows",
     "BucketWriter",
+    "BucketedModel",
     "CannotAnswerError",
     "Cleaning",
     "ClickModel",
@@ -395,7 +396,6 @@ __all__ = [
     "NotFittedError",
     "OrderTable",
     "PageDistribution",
-    "PartitionedModel",
     "PoolEngine",
     "PredictionSummary",
     "Predictions",

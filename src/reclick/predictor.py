@@ -41,7 +41,7 @@ from reclick.logs.session_log import ReadSummary
 from reclick.logs.validation.validate import validate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
-from reclick.models.partitioned import PartitionedModel
+from reclick.models.bucketed_model import BucketedModel
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location, arrow_input, as_path
 from reclick.runtime.outputs import atomic_file, check_targets, scratch_file, scratch_folder
@@ -455,11 +455,11 @@ def _map_log(
     Pages are written to a temporary file per group of buckets, predicted group by group, so that
     each bucket is read once, and merged in their original order.
     """
-    group = model.group_buckets() if isinstance(model, PartitionedModel) else None
+    group = model.group_buckets() if isinstance(model, BucketedModel) else None
     if group is None or group.max(initial=0) == 0:
         return engine.map(function, log, target)
     if isinstance(engine, TaskEngine):
-        return _join_in_tasks(engine, function, log, target, cast(PartitionedModel, model))
+        return _join_in_tasks(engine, function, log, target, cast(BucketedModel, model))
     with scratch_folder() as folder, atomic_file(target, overwrite=True) as temporary:
         answers = []
         for number in _split_pages(log, group, folder, "pages"):
@@ -476,7 +476,7 @@ def _join_in_tasks(
     function: Callable[[SessionBatch], pa.RecordBatch],
     log: Log,
     target: Location,
-    model: PartitionedModel,
+    model: BucketedModel,
 ) -> int:
     """Predict in tasks: split the parts of a log, predict groups of buckets, merge the parts."""
     group = model.group_buckets(engine.n_tasks)

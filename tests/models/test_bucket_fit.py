@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import reclick as rc
-from reclick.engines.bucketed_log import deal_buckets
+from reclick.engines.bucketed_log import assign_buckets
 from reclick.errors import CannotAnswerError, LogError, SettingError
 from reclick.simulation import simulate
 from tests.support.inline_engine import InlineEngine
@@ -62,7 +62,7 @@ def test_a_fit_in_buckets_is_the_fit_in_memory(
     model: rc.ClickModel, week: Any, tmp_path: Path
 ) -> None:
     lazy = model.fit_to(tmp_path / "model", week, buckets=3, engine=InlineEngine(tasks=2))
-    assert isinstance(lazy, rc.PartitionedModel)
+    assert isinstance(lazy, rc.BucketedModel)
     exact = model.name in COUNTED and not model.get_params().get("initiation")
     assert_same(model.clone().fit(week), lazy, week, 1e-15 if exact else 1e-9)
     assert not model.fitted
@@ -405,5 +405,5 @@ def test_wrong_arguments_are_refused(week: Any, tmp_path: Path) -> None:
 
 
 def test_buckets_are_dealt_by_their_size() -> None:
-    assert deal_buckets({0: 9, 1: 1, 2: 1, 5: 8}, 2) == [[0, 2], [1, 5]]
-    assert deal_buckets({3: 1.0}, 4) == [[3]]
+    assert assign_buckets({0: 9, 1: 1, 2: 1, 5: 8}, 2) == [[0, 2], [1, 5]]
+    assert assign_buckets({3: 1.0}, 4) == [[3]]

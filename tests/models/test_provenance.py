@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import reclick as rc
-from reclick.models.provenance import TOTAL_SAMPLE_SIZE, provenance_to_table, see_logs
+from reclick.models.provenance import TOTAL_SAMPLE_SIZE, provenance_to_table, to_seen_logs
 from tests.support.dated_logs import day
 
 MODELS = [rc.MultiClick(), rc.LuceClick(tune="off", components=1, max_iterations=3)]
@@ -103,7 +103,7 @@ def test_the_manifest_has_the_logs(tmp_path: Path) -> None:
 def test_samples_of_many_days_stay_small() -> None:
     record = rc.count(day(1, 9000)).logs[0]
     assert len(record.sample.keys) > 5000
-    year = see_logs([record] * 365, "update")
+    year = to_seen_logs([record] * 365, "update")
     table = provenance_to_table(year)
     assert sum(map(len, table["keys"])) <= TOTAL_SAMPLE_SIZE
 

@@ -306,7 +306,7 @@ def test_a_mistake_of_the_service_is_answered_counted_and_logged(
     ):
         monkeypatch.setattr("reclick.service.answers._predict_parts", fail)
         answer = client.post("/v1/predict", json={"pages": [page]})
-        assert (answer.status_code, answer.json()["error"]) == (500, "mistake")
+        assert (answer.status_code, answer.json()["error"]) == (500, "internal_error")
         counted = 'reclick_requests_total{route="/v1/predict",status="500"} 1.0'
         assert counted in client.get("/metrics").text
     lines = [json.loads(each.getMessage()) for each in caplog.records]

@@ -91,7 +91,7 @@ def use(result: Any) -> None:
         with contextlib.suppress(rc.NotFittedError):
             result.check_fitted()
             return
-        if not isinstance(result, rc.PartitionedModel):
+        if not isinstance(result, rc.BucketedModel):
             result.set_params(
                 **{k: v for k, v in FAST.items() if k == "tune" and k in result.settings}
             )
@@ -351,7 +351,7 @@ OBJECTS: dict[str, Make] = {
     "NDCGResult": lambda: rc.ndcg(LABELS, LABELS),
     "OrderTable": lambda: rc.OrderTable.fit(LOG),
     "PageDistribution": page,
-    "PartitionedModel": partitioned,
+    "BucketedModel": partitioned,
     "PoolEngine": InlineEngine,  # the same methods, without processes
     "Predictions": lambda: rc.Predictor(model("dctr")).predict_pages(batch(), page()),
     "Predictor": lambda: rc.Predictor(model("dctr")),
@@ -389,7 +389,7 @@ FOR_CODE: dict[str, set[str]] = {
         "sample",
         "select",
     },
-    "PartitionedModel": {"open"},
+    "BucketedModel": {"open"},
     "Predictor": {"predict_chunk", "predict_pages", "predict_sessions"},
     "QueryBlock": {"reweight", "select"},
     "SessionLog": {"accept_parts", "to_frame_reader"},
@@ -397,7 +397,7 @@ FOR_CODE: dict[str, set[str]] = {
     "TrainingTotals": {"of"},
 }
 PROTOCOLS = {"Engine", "PageDistribution"}  # not made, but implemented
-NOT_MADE = {"ClickModel", "PartitionedModel", "RayEngine", "SessionLog"}  # by users, or cheaply
+NOT_MADE = {"ClickModel", "BucketedModel", "RayEngine", "SessionLog"}  # by users, or cheaply
 ENGINES = {"LocalEngine", "DuckDBEngine", "PoolEngine", "RayEngine", "SparkEngine"}
 AS_IN_PYTHON = {"RemotePath"}  # a part of pathlib.Path, with pathlib's errors
 VALID: dict[str, Make] = {
@@ -598,7 +598,7 @@ def public_methods(what: type) -> list[str]:
 
 
 def _object_of(name: str, what: type, method: str) -> Make:
-    if issubclass(what, rc.ClickModel) and name != "PartitionedModel":
+    if issubclass(what, rc.ClickModel) and name != "BucketedModel":
         key = what.name
         if method in CHANGING:
             return functools.partial(changeable, key)

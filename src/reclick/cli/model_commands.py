@@ -548,7 +548,7 @@ def _load_for_update(
     """Load the model to update, and the number of its buckets, if it has any."""
     from reclick.errors import UsageError
     from reclick.models import load
-    from reclick.models.partitioned import PartitionedModel
+    from reclick.models.bucketed_model import BucketedModel
 
     if history or settings:
         raise UsageError(
@@ -556,7 +556,7 @@ def _load_for_update(
             "leave out --history and --set."
         )
     model, buckets = load(folder), None
-    if isinstance(model, PartitionedModel):
+    if isinstance(model, BucketedModel):
         buckets, model = model.buckets, model.to_memory()
     if name not in (None, model.name):
         raise UsageError(

@@ -40,7 +40,7 @@ NewBlockT = TypeVar("NewBlockT")
 SumT = TypeVar("SumT", bound=Additive)
 
 
-def as_it_is(block: BlockT) -> BlockT:
+def identity(block: BlockT) -> BlockT:
     """Return the block itself: `prepare` with this only moves blocks to where they are reduced."""
     return block
 

@@ -212,7 +212,7 @@ def collect_buckets(
     """Count or group a log, and write each bucket to a file."""
     read_part = count_part if counts_only else group_part
     names, reports = engine.read_parts(read_part, log, store, buckets, "parts read")
-    tasks = deal_buckets(dict.fromkeys(range(buckets), 1.0), engine.n_tasks)
+    tasks = assign_buckets(dict.fromkeys(range(buckets), 1.0), engine.n_tasks)
     merge = merge_counts if counts_only else merge_groups
     function = partial(_merge_bucket, merge, names)
     merged = BucketTasks(engine, store, tasks).each(function, "buckets merged")
@@ -274,10 +274,10 @@ def _draw_sessions(log: BucketedLog, share: float, store: Store, bucket: int) ->
 # ---- tasks of several buckets each
 
 
-def deal_buckets(sizes: Mapping[int, float], n_tasks: int) -> list[list[int]]:
+def assign_buckets(sizes: Mapping[int, float], n_tasks: int) -> list[list[int]]:
     """Distribute buckets over tasks, so that all tasks have about as much to do.
 
-    >>> deal_buckets({0: 5, 1: 3, 2: 2}, 2)
+    >>> assign_buckets({0: 5, 1: 3, 2: 2}, 2)
     [[0], [1, 2]]
     """
     tasks: list[list[int]] = [[] for _ in range(max(min(n_tasks, len(sizes)), 1))]
@@ -301,7 +301,7 @@ class BucketTasks:
     def of(cls, engine: TaskEngine, log: BucketedLog) -> BucketTasks:
         """Distribute the buckets of a log over the tasks of an engine."""
         loads = {bucket: float(size.pairs + size.distinct) for bucket, size in log.sizes.items()}
-        return cls(engine, log.store, deal_buckets(loads, engine.n_tasks))
+        return cls(engine, log.store, assign_buckets(loads, engine.n_tasks))
 
     def buckets(self) -> Iterator[int]:
         """Iterate over all buckets."""

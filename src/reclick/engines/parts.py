@@ -28,7 +28,7 @@ from reclick.engines.local.grouper import Grouper
 from reclick.engines.store import Store
 from reclick.logs.session_log import ReadSummary
 
-MAX_DEALT_SESSIONS = 250_000  # per slice of a part that the driver wrote for the tasks
+MAX_SLICE_SESSIONS = 250_000  # per slice of a part that the driver wrote for the tasks
 
 
 class LogPart(Protocol):
@@ -52,7 +52,7 @@ class PartReport(NamedTuple):
     pairs: int = 0  # of the part
 
 
-class DealtSessions:
+class StoredSessions:
     """A part of a log that only the driver could read: sessions in a file of the store."""
 
     summary: ReadSummary | None = None
@@ -66,17 +66,17 @@ class DealtSessions:
             yield self._store.load(self._name, i)
 
 
-def deal_sessions(batches: Iterator[SessionBatch], store: Store) -> list[DealtSessions]:
+def store_sessions(batches: Iterator[SessionBatch], store: Store) -> list[StoredSessions]:
     """Write sessions to files, as parts that tasks can read."""
-    parts: list[DealtSessions] = []
+    parts: list[StoredSessions] = []
     for batch in batches:
         name = f"sessions-{len(parts)}"
         slices = [
-            batch.slice(start, min(start + MAX_DEALT_SESSIONS, len(batch))).compact()
-            for start in range(0, len(batch), MAX_DEALT_SESSIONS)
+            batch.slice(start, min(start + MAX_SLICE_SESSIONS, len(batch))).compact()
+            for start in range(0, len(batch), MAX_SLICE_SESSIONS)
         ]
         store.put(name, slices)
-        parts.append(DealtSessions(store, name, len(slices)))
+        parts.append(StoredSessions(store, name, len(slices)))
     return parts
 
 

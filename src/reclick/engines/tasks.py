@@ -28,7 +28,7 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import starts_from_sizes
-from reclick.engines.base import BlockT, Log, NewBlockT, ParametersT, SumT, as_it_is
+from reclick.engines.base import BlockT, Log, NewBlockT, ParametersT, SumT, identity
 from reclick.engines.local import slice_batches, write_batches
 from reclick.engines.parquet_parts import join_parquet
 from reclick.engines.parts import (
@@ -36,12 +36,12 @@ from reclick.engines.parts import (
     PartReport,
     ReadPart,
     count_part,
-    deal_sessions,
     group_part,
     join_counts,
     join_groups,
     merge_counts,
     merge_groups,
+    store_sessions,
 )
 from reclick.engines.store import BlockFile, Store, StoredBlocks, write_blocks
 from reclick.errors import Argument, LogError, ReclickError, SettingError
@@ -143,7 +143,7 @@ class TaskEngine(ABC):
                 "table as a DataFrame, such as spark.read.format('delta').load(…).",
             )
         if parts is None:
-            parts = list(deal_sessions(log.batches(), store))
+            parts = list(store_sessions(log.batches(), store))
             log.require_rows()
         if not parts:
             raise LogError(f"{log.name} has no rows.")
@@ -158,7 +158,7 @@ class TaskEngine(ABC):
             accept(reports)
             log.require_rows()
 
-    def fold(self, function: Callable[[LogPart, int], Result], log: Log) -> list[Result]:
+    def map_parts(self, function: Callable[[LogPart, int], Result], log: Log) -> list[Result]:
         """Return function(part, number of good sessions before it) for every part, in order."""
         with self.scratch() as store:
             store.put("function", [function])
@@ -166,7 +166,7 @@ class TaskEngine(ABC):
             if sizes is None:
                 summaries = self.run_parts(_summarise_part, log, store, "parts read")
                 sizes = [0 if summary is None else summary.kept for summary in summaries]
-            work = partial(_fold_part, store, starts_from_sizes(sizes).tolist())
+            work = partial(_map_numbered_part, store, starts_from_sizes(sizes).tolist())
             results = self.run_parts(work, log, store, "parts done")
             self._accept(log, [PartReport(summary, *NO_REPORT) for _, summary in results])
             return [result for result, _ in results]
@@ -216,7 +216,7 @@ class TaskEngine(ABC):
     ) -> Sequence[NewBlockT]:
         """Apply a function to every block; the results are in files that tasks reach."""
         stored_blocks = self._as_stored(blocks)
-        if function is as_it_is:
+        if function is identity:
             return stored_blocks
         old = [file.name for file in stored_blocks.files]
         new = _new_names("blocks", len(old))
@@ -342,7 +342,7 @@ def _summarise_part(part: LogPart, i: int) -> Any:
     return part.summary
 
 
-def _fold_part(store: Store, before: Sequence[int], part: LogPart, i: int) -> Any:
+def _map_numbered_part(store: Store, before: Sequence[int], part: LogPart, i: int) -> Any:
     result = store.keep("function")(part, before[i])
     return result, part.summary
 

@@ -18,7 +18,7 @@ from reclick.engines import Engine, as_counts, as_engine, as_grouped
 from reclick.errors import Argument, SeenLogError, SettingError, UsageError
 from reclick.logs import SessionLog, as_log, read_ads, read_labels
 from reclick.models import ClickModel
-from reclick.models.provenance import SeenLog, describe_share, find_overlaps, see_logs
+from reclick.models.provenance import SeenLog, describe_share, find_overlaps, to_seen_logs
 from reclick.runtime.progress import rename_progress
 
 
@@ -195,7 +195,7 @@ def find_leakage(
     shares: dict[str, float] = {}
     warnings: list[str] = []
     new = [name for name, model in models.items() if not model.fitted]
-    train = see_logs([inputs.train.record] if inputs.train and new else [], "fit")
+    train = to_seen_logs([inputs.train.record] if inputs.train and new else [], "fit")
     for seen_log, share in find_overlaps(test, train):
         if share > 0.995 and not in_sample:
             raise SeenLogError(

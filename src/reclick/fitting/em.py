@@ -19,7 +19,7 @@ import numpy as np
 
 from reclick.data.ragged import Float64
 from reclick.engines import Engine, LocalEngine
-from reclick.engines.base import as_it_is
+from reclick.engines.base import identity
 from reclick.errors import FitError
 from reclick.runtime.jit import kernel
 from reclick.runtime.progress import report_progress
@@ -209,7 +209,7 @@ def run_em(
     - `quiet` reports no progress and logs no warning.
     """
     runner = engine or LocalEngine()
-    prepared_blocks = runner.prepare(as_it_is, blocks)
+    prepared_blocks = runner.prepare(identity, blocks)
     return iterate_em(
         start,
         lambda now: runner.reduce(e_step, now, prepared_blocks),

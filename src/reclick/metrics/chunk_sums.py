@@ -208,13 +208,13 @@ def score(
     >>> sums.shape[:3], sums[..., 0].sum(axis=(0, 2))  # clicked sessions: down the page, reverse
     ((3, 2, 1), array([1., 1.]))
     """
-    fold = getattr(engine, "fold", None)
-    log = as_log(log, one_pass=fold is None)
+    map_parts = getattr(engine, "map_parts", None)
+    log = as_log(log, one_pass=map_parts is None)
     accumulator = ChunkAccumulator(volumes, seed)
     order = None if model.ordered else OrderTable.fit(model.sequence_counts)
-    if fold is not None:
+    if map_parts is not None:
         text = model._index_text(log.ads)
-        for part in fold(partial(_score_part, model, volumes, order, text, seed), log):
+        for part in map_parts(partial(_score_part, model, volumes, order, text, seed), log):
             accumulator.merge(part)
         return accumulator.finish()
     for batch in model.map_pages(log, partial(_compute_columns, volumes, order), clicks=True):

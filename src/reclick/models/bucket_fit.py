@@ -39,6 +39,7 @@ from reclick.models.base import IN_MEMORY, ClickModel, cannot_fit_in_buckets, ge
 from reclick.models.bucket_em import BucketedParameters, BucketedProblem, load_rows
 from reclick.models.bucket_luce import LuceBuckets
 from reclick.models.bucket_prior import BucketedRecord, BucketPrior, store_record
+from reclick.models.bucketed_model import BucketedModel
 from reclick.models.buckets import (
     BucketWriter,
     CommonTables,
@@ -47,8 +48,7 @@ from reclick.models.buckets import (
     describe_model,
 )
 from reclick.models.luceclick import LuceClick
-from reclick.models.partitioned import PartitionedModel
-from reclick.models.provenance import SeenLogs, see_logs
+from reclick.models.provenance import SeenLogs, to_seen_logs
 from reclick.models.query_rows import AD, SEQUENCE, TrainingTotals
 from reclick.models.registry import load
 from reclick.models.simple_cascade import CountedCascade
@@ -71,7 +71,7 @@ def fit_to(
     history: object = None,
     ads: object = None,
     engine: Engine | None = None,
-) -> PartitionedModel:
+) -> BucketedModel:
     """Fit a model in buckets; see `ClickModel.fit_to`."""
     _check_model(model)
     if history is not None:
@@ -83,11 +83,11 @@ def fit_to(
         log, records = _collect(task_engine, sessions, store, buckets, model)
         model._check_length(log.head.max_ads)
         _check_outcomes(model, log)
-        provenance = (*see_logs(records, "fit"), *history_logs)
+        provenance = (*to_seen_logs(records, "fit"), *history_logs)
         fit = BucketFit(model.clone(), log, task_engine, pooled_history, text)
         _fit_and_write(fit, writer, provenance)
     pa.default_memory_pool().release_unused()
-    return cast(PartitionedModel, load(folder))
+    return cast(BucketedModel, load(folder))
 
 
 def _fit_and_write(fit: BucketFit, writer: BucketWriter, provenance: SeenLogs) -> None:
@@ -164,12 +164,12 @@ def _pool_history(engine: TaskEngine, history: object) -> tuple[Counts | None, S
         history = Counts.load(cast(Location, history))
     if isinstance(history, Counts | GroupedSessions):
         counts = get_counts(history)
-        return counts.pool(), see_logs(counts.logs, "history")
+        return counts.pool(), to_seen_logs(counts.logs, "history")
     recording = RecordedLog(open_log(history))
     with engine.scratch() as store:
         log = collect_buckets(engine, recording, store, engine.n_tasks, counts_only=True)
     require_usable_weights(log.head, recording.name)
-    return log.head, see_logs([recording.record], "history")
+    return log.head, to_seen_logs([recording.record], "history")
 
 
 # ---- the driver

@@ -49,7 +49,7 @@ class SeenLog(NamedTuple):
 SeenLogs = tuple[SeenLog, ...]
 
 
-def see_logs(logs: Iterable[LogRecord], use: str) -> SeenLogs:
+def to_seen_logs(logs: Iterable[LogRecord], use: str) -> SeenLogs:
     """Describe logs that a model learns from now."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return tuple(SeenLog(log, use, now) for log in logs)
@@ -70,7 +70,7 @@ def extend_provenance(
             del remaining[row]
     if not again:
         check_new(remaining, new)
-    return (*remaining, *see_logs(new, "update"))
+    return (*remaining, *to_seen_logs(new, "update"))
 
 
 def check_new(provenance: Sequence[SeenLog], new: Iterable[LogRecord]) -> None:

@@ -176,7 +176,7 @@ def _identity(model: type[ClickModel]) -> tuple[str, str]:
 def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
     """Load a saved model; its answers are the same as before, to the last bit.
 
-    A model that was saved in buckets is opened without reading them: see `PartitionedModel`. At
+    A model that was saved in buckets is opened without reading them: see `BucketedModel`. At
     most about `cache_bytes` of its buckets are kept in memory, by default 1 GiB.
     """
     from reclick.runtime import artifact
@@ -199,9 +199,9 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
             )
         model: ClickModel
         if "buckets" in contents.settings:
-            from reclick.models.partitioned import PartitionedModel
+            from reclick.models.bucketed_model import BucketedModel
 
-            model = PartitionedModel.open(folder, contents, cache_bytes)
+            model = BucketedModel.open(folder, contents, cache_bytes)
             model.provenance_ = provenance
         else:
             model = MODELS[name](**contents.settings["settings"])
@@ -237,13 +237,13 @@ def updating(folder: Location) -> Iterator[ClickModel]:
     >>> load(folder).training_counts.total
     2.0
     """
-    from reclick.models.partitioned import PartitionedModel
+    from reclick.models.bucketed_model import BucketedModel
     from reclick.runtime import artifact
 
     with artifact.lock_folder(folder):
         model = load(folder)
         buckets = None
-        if isinstance(model, PartitionedModel):
+        if isinstance(model, BucketedModel):
             buckets, model = model.buckets, model.to_memory()
         yield model
         model.save(folder, buckets=buckets)

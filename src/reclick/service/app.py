@@ -467,7 +467,7 @@ def _error_handlers() -> dict[int | type[Exception], ErrorHandler]:
     return {
         ProblemError: _answer_problem,
         BodyTooLargeError: _answer_large_body,
-        ClientDisconnect: _answer_half_sent,
+        ClientDisconnect: _answer_incomplete_body,
         HTTPException: _answer_http_error,
         RequestValidationError: _answer_bad_parameters,
         TimeLimitError: _answer_time_limit,
@@ -493,8 +493,8 @@ async def _answer_large_body(_: Request, error: Exception) -> Response:
     return _problem(413, "body_too_large", str(error), {"connection": "close"})
 
 
-async def _answer_half_sent(_: Request, __: Exception) -> Response:
-    return _problem(400, "half_sent", "The connection ended within the body.")
+async def _answer_incomplete_body(_: Request, __: Exception) -> Response:
+    return _problem(400, "incomplete_body", "The connection ended within the body.")
 
 
 async def _answer_http_error(_: Request, error: Exception) -> Response:
@@ -524,7 +524,7 @@ async def _answer_mistake(request: Request, error: Exception) -> Response:
     """Answer an unexpected error. Its message may contain a query, so it is not logged."""
     _log_fault(request, error, type(error).__name__)
     message = "Internal error: see the log of the service. Try another request."
-    return _problem(500, "mistake", message)
+    return _problem(500, "internal_error", message)
 
 
 def _log_fault(request: Request, error: Exception, message: str) -> None:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from reclick.models.partitioned import PartitionedModel
+from reclick.models.bucketed_model import BucketedModel
 from reclick.service.answers import CountPages, predict, predict_together
 from reclick.service.hosting import HostedModel
 from reclick.service.protection import ServiceLimits
@@ -78,7 +78,7 @@ def is_small(hosted: HostedModel, request: PredictRequest) -> bool:
     """Whether answering takes less time than starting it in a thread."""
     if request.text or request.top > SMALL_TOP or len(request.pages) > SMALL_PAGES:
         return False
-    if isinstance(hosted.model, PartitionedModel):  # it may have to read a file
+    if isinstance(hosted.model, BucketedModel):  # it may have to read a file
         return False
     return all(len(page.ads) <= SMALL_ADS for page in request.pages)
 

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from reclick.errors import ReclickError, StoreError, UsageError
 from reclick.models import ClickModel, load
-from reclick.models.partitioned import PartitionedModel
+from reclick.models.bucketed_model import BucketedModel
 from reclick.predictor import Predictor
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import AnyPath, Location, as_path
@@ -208,7 +208,7 @@ class HostedFolder:
         For a model in buckets, all of which would have to be read, the first request for queries
         sorts them.
         """
-        if self.current is None or isinstance(self.current.model, PartitionedModel):
+        if self.current is None or isinstance(self.current.model, BucketedModel):
             return
         try:
             _ = self.current.queries

@@ -26,7 +26,7 @@ from reclick.fitting.em import EMProblem, FitResult, Statistics
 from reclick.fitting.priors import top_click_rate
 from reclick.models.base.answers import AnsweringModel
 from reclick.models.base.storage import StoredModel
-from reclick.models.provenance import extend_provenance, see_logs
+from reclick.models.provenance import extend_provenance, to_seen_logs
 from reclick.models.text_pair_index import input_text, merge_text
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
@@ -35,7 +35,7 @@ from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TokenLists
 
 if TYPE_CHECKING:
-    from reclick.models.partitioned import PartitionedModel
+    from reclick.models.bucketed_model import BucketedModel
 
 
 # A pilot fit is only used for the number of examinations of each pair.
@@ -107,8 +107,8 @@ class ClickModel(AnsweringModel, StoredModel):
             else:
                 data = fresh._fit_with_noise(sessions, history_counts, text)
             earlier_logs = () if history_counts is None else history_counts.logs
-            history_logs = see_logs(earlier_logs, "history")
-            fresh.provenance_ = (*see_logs(get_counts(data).logs, "fit"), *history_logs)
+            history_logs = to_seen_logs(earlier_logs, "history")
+            fresh.provenance_ = (*to_seen_logs(get_counts(data).logs, "fit"), *history_logs)
             del fresh._engine  # it may hold connections, which a fitted model does not need
         return self._adopt_state(fresh)
 
@@ -122,7 +122,7 @@ class ClickModel(AnsweringModel, StoredModel):
         ads: object = None,
         engine: Engine | None = None,
         progress: ProgressOption = None,
-    ) -> PartitionedModel:
+    ) -> BucketedModel:
         """Fit the model to a log larger than memory, write it to a folder in buckets, and open it.
 
         The result is the same as from `fit(…)` and `save(folder, buckets=…)`, but the pairs,

@@ -123,7 +123,7 @@ class BucketCache:
             size -= oldest.nbytes
 
 
-class PartitionedModel(ClickModel):
+class BucketedModel(ClickModel):
     """A saved model whose buckets are read when they are needed.
 
     `rc.load` returns one for a folder that was saved with `buckets`: an object that is also an
@@ -142,7 +142,7 @@ class PartitionedModel(ClickModel):
     @classmethod
     def open(
         cls, folder: Location, contents: artifact.Artifact, cache_bytes: int | None = None
-    ) -> PartitionedModel:
+    ) -> BucketedModel:
         """Open the model of a folder, given its manifest and its tables of the whole log."""
         settings = contents.settings
         model = make_class(MODELS[str(settings["model"])])(**settings["settings"])
@@ -476,7 +476,7 @@ def open_folder(folder: Location, cache_bytes: int) -> ClickModel:
 
 
 @cache
-def make_class(base: type[ClickModel]) -> type[PartitionedModel]:
+def make_class(base: type[ClickModel]) -> type[BucketedModel]:
     """Make the subclass of a model class whose models are opened from buckets."""
-    members = {"_whole_class": base, "settings": base.settings, "__doc__": PartitionedModel.__doc__}
-    return type(base.__name__, (PartitionedModel, base), members)
+    members = {"_whole_class": base, "settings": base.settings, "__doc__": BucketedModel.__doc__}
+    return type(base.__name__, (BucketedModel, base), members)

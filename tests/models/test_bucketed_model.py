@@ -23,8 +23,8 @@ from reclick.data.hashing import query_buckets
 from reclick.errors import CannotAnswerError, LogError, SettingError, StoreError, UsageError
 from reclick.metrics.chunk_sums import score
 from reclick.models import MODELS, ClickModel
+from reclick.models.bucketed_model import BucketedModel
 from reclick.models.buckets import BucketWriter, WrittenBucket
-from reclick.models.partitioned import PartitionedModel
 from reclick.runtime import artifact
 from reclick.service.answers import known_ads
 from reclick.service.hosting import ModelHost
@@ -89,10 +89,10 @@ def fitted(variant: str) -> ClickModel:
     return MODELS[name](**settings, **short).fit(log, ads=make_ads(0, 55))
 
 
-def saved(model: ClickModel, folder: Path, buckets: int, **options: Any) -> PartitionedModel:
+def saved(model: ClickModel, folder: Path, buckets: int, **options: Any) -> BucketedModel:
     model.save(folder, buckets=buckets)
     loaded = rc.load(folder, **options)
-    assert isinstance(loaded, PartitionedModel)
+    assert isinstance(loaded, BucketedModel)
     return loaded
 
 
@@ -178,7 +178,7 @@ def test_a_model_in_memory_again_is_the_one_that_was_saved(variant: str, tmp_pat
 # ---- files, streams, and what needs all buckets
 
 
-def open_with_little_memory(folder: Path, variant: str = "ubm") -> PartitionedModel:
+def open_with_little_memory(folder: Path, variant: str = "ubm") -> BucketedModel:
     """A model whose cache holds one bucket at a time."""
     return saved(fitted(variant), folder, 7, cache_bytes=0)
 
@@ -342,7 +342,7 @@ def test_the_queries_of_a_damaged_bucket_are_refused(damage: str, tmp_path: Path
 def test_a_model_in_buckets_can_be_sent_to_other_processes(tmp_path: Path) -> None:
     model = saved(fitted("ubm"), tmp_path, 7, cache_bytes=12345)
     other = pickle.loads(pickle.dumps(model))  # noqa: S301, its own bytes
-    assert isinstance(other, PartitionedModel)
+    assert isinstance(other, BucketedModel)
     assert other.cache_bytes == 12345
     np.testing.assert_array_equal(other.log_prob(TEST), model.log_prob(TEST))
 
@@ -370,7 +370,7 @@ def test_updating_loads_the_whole_model_and_keeps_its_buckets(tmp_path: Path) ->
     with rc.updating(tmp_path) as model:
         model.update(TEST)
     updated = rc.load(tmp_path)
-    assert isinstance(updated, PartitionedModel)
+    assert isinstance(updated, BucketedModel)
     assert updated.buckets == 5
     np.testing.assert_array_equal(updated.log_prob(TEST), whole.update(TEST).log_prob(TEST))
 
