@@ -404,8 +404,8 @@ def report_format(log: SessionLog, requested: str | None) -> None:
 
 
 def report_summary(log: SessionLog) -> None:
-    """Print a warning if a log has no clicks, and its dropped rows and notes."""
-    report_no_clicks(log)
+    """Print the warnings about a log, and its dropped rows and notes."""
+    report_warnings(log)
     report_dropped(log)
 
 
@@ -415,9 +415,17 @@ def report_dropped(log: SessionLog) -> None:
         print_note(str(log.summary))
 
 
-def report_no_clicks(log: SessionLog) -> None:
-    """Print a warning with a possible reason if a log has no clicks."""
+def report_warnings(log: SessionLog) -> None:
+    """Print a warning if a log has no clicks, and one if its lists of ads look unlike lists."""
     error = log.explain_no_clicks()
     if error is not None:
         message = error.render(lambda argument: f"--{argument.name} {' '.join(argument.value)}")
         print_note(f"warning: {message}")
+    report_single_ads(log)
+
+
+def report_single_ads(log: SessionLog) -> None:
+    """Print a warning if a log that was read has one ad on every page, which looks like a list."""
+    error = log.explain_single_ads()
+    if error is not None:
+        print_note(f"warning: {error}")
