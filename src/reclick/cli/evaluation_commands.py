@@ -205,9 +205,11 @@ def report(
     Without a log, only what the model has learnt:  reclick report model --to report.html
     """
     from reclick.models import load
+    from reclick.report.markup import check_html_name
     from reclick.runtime.outputs import check_targets, refuse_source_files
 
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
+    check_html_name(to)
     refuse_source_files(to, filter(None, [*(logs or ()), ads, labels]), "one of the inputs")
     check_targets([to], overwrite=force)
     with progress_bars() as progress:
