@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
+import reclick as rc
 from reclick.logs.files import log_file, parquet
 from tests.support.commands import Run, write_log
 
@@ -88,3 +90,116 @@ def test_names_are_whole_in_a_narrow_terminal(run: Run, monkeypatch: pytest.Monk
     _, out, _ = run("models", "luceclick")
     assert "attractiveness_strength" in out
     assert "…" not in "".join(line.split("│")[1] for line in out.splitlines() if "│" in line)
+
+
+@pytest.mark.parametrize("name", ["r.pdf", "r.md", "r.txt", "report"])
+def test_a_report_has_a_name_that_ends_in_html(run: Run, name: str) -> None:
+    write_log("log.parquet")
+    run("fit", "log.parquet", "--model", "dctr", "--to", "daily")
+    code, _, err = run("report", "daily", "--to", name)
+    assert code == 2
+    assert err == (
+        f"error: {name}: the report is written as HTML. Give a name that ends in .html.\n"
+    )
+    assert not Path(name).exists()
+    with pytest.raises(rc.UsageError, match="Give a name that ends in"):
+        rc.load("daily").report().to_html(name)
+    assert run("report", "daily", "--to", "r.HTM")[0] == 0
+
+
+def test_an_ads_table_without_text_is_an_error(run: Run) -> None:
+    write_log("log.parquet")
+    write_text("labels.csv", "query,ad,relevance\nshoes,a,1\n")
+    code, _, err = run("fit", "log.parquet", "--ads", "labels.csv", "--to", "model")
+    assert code == 2
+    assert (
+        "labels.csv has no text of ads: no column title, description or display_url. "
+        "It has query, ad, relevance. Give a table of ads and their text"
+    ) in err
+    assert not Path("model").exists()
+
+
+@pytest.mark.parametrize("model", ["luceclick", "multiclick", "tcm"])
+def test_a_model_in_the_place_of_a_log_is_an_error(run: Run, model: str) -> None:
+    run("fit", write_log("log.parquet"), "--model", "dctr", "--to", "daily")
+    code, _, err = run("fit", "daily", "--model", model, "--to", "mc")
+    assert code == 2
+    assert err.startswith("error: daily is a model, not a log. Give the log, such as ")
+
+
+def test_a_long_table_without_all_its_columns_is_recognised(run: Run) -> None:
+    write_text("long.csv", "query,ad,position,click\nshoes,a,1,0\n")
+    code, _, err = run("check", "long.csv")
+    assert code == 2
+    assert "It looks like one row per ad: read it with --format long, which needs session_id" in err
+    with pytest.raises(rc.LogError, match="read it with format='long', which needs"):
+        rc.read_sessions("long.csv")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (
+            ("rank", "daily", "texts.csv", "--to", "rk.parquet"),
+            (
+                "texts.csv has no column query. It has ad, title. "
+                "Rename the column: candidates need query and ad (or ads)."
+            ),
+        ),
+        (
+            ("rank", "daily", "numbers.csv", "--to", "rk.parquet"),
+            (
+                "numbers.csv has no column ad. It has query, n. "
+                "Rename the column: candidates need query and ad (or ads)."
+            ),
+        ),
+        (
+            ("auction", "daily", "log.parquet", "--to", "prices.parquet"),
+            (
+                "log.parquet has no column ad. It has query, ads, clicks. "
+                "Rename the column: bids need query, ad and bid (or satisfaction_bid)."
+            ),
+        ),
+    ],
+)
+def test_tables_whose_columns_cannot_be_mapped_are_to_be_renamed(
+    run: Run, words: tuple[str, ...], error: str
+) -> None:
+    run("fit", write_log("log.parquet"), "--model", "luceclick", "--to", "daily")
+    write_text("texts.csv", "ad,title\na,Shoes\n")
+    write_text("numbers.csv", "query,n\nshoes,1\n")
+    code, _, err = run(*words)
+    assert (code, err) == (2, f"error: {error}\n")
+
+
+def test_a_flag_for_each_ad_is_not_a_list_of_clicks(run: Run) -> None:
+    _, out, err = run("check", write_text("flags.csv", "query,ads,clicks\nshoes,a1|a2,0|1\n"))
+    assert (
+        "position 0 on a page of 2 ads (clicks are positions from 1, not one flag per ad)"
+    ) in out
+    assert "no click" not in err  # no row is left
+
+
+def test_lists_as_pandas_prints_them_are_explained(run: Run) -> None:
+    write_text("pandas.csv", "query,ads,clicks\nshoes,\"['a1', 'a2']\",1\n")
+    _, out, _ = run("check", "pandas.csv")
+    assert "ads: expected a1|a2|a3 or JSON with double quotes, got \"['a1', 'a2']\"" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("p.csv", b"PAR1\x15\x04", "p.csv is a Parquet file: rename it to end in .parquet."),
+        (
+            "gz.csv",
+            gzip.compress(SPACES.encode()),
+            "gz.csv is compressed with gzip: rename it to end in .csv.gz.",
+        ),
+        ("u16.tsv", SPACES.encode("utf-16"), "u16.tsv is UTF-16: save it as UTF-8."),
+    ],
+)
+def test_other_types_of_files_named_csv_are_recognised(
+    run: Run, name: str, content: bytes, error: str
+) -> None:
+    Path(name).write_bytes(content)
+    assert run("check", name)[::2] == (2, f"error: {error}\n")

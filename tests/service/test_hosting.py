@@ -344,6 +344,14 @@ def test_a_folder_that_is_not_there_ends_the_command(tmp_path: Path) -> None:
         assert "Serving" not in done.stdout
 
 
+def test_a_folder_of_other_files_ends_the_command(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "week1.csv").write_text("query,ads,clicks\n")
+    done = run(str(tmp_path / "logs"))
+    assert done.returncode == 2
+    assert f"{tmp_path / 'logs'} holds no model, but other files. Give the folder" in done.stderr
+
+
 def test_an_empty_folder_is_served_when_its_model_is_written(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     folder = HostedFolder("empty", tmp_path / "empty")

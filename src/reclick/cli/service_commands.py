@@ -209,18 +209,43 @@ def _name_models(models: list[str]) -> dict[str, str]:
 
 
 def _check_folder(folder: str) -> None:
-    """Refuse a local folder that is not there. An empty one may wait for its first model."""
+    """Refuse a local folder that is not there, or holds other files.
+
+    An empty one may wait for its first model.
+    """
     from reclick.errors import StoreError
+    from reclick.runtime import artifact
     from reclick.runtime.filesystem import RemotePath, as_path
 
     path = as_path(folder)
-    if isinstance(path, RemotePath) or path.is_dir():
+    if isinstance(path, RemotePath):
+        return
+    if path.is_dir():
+        try:
+            artifact.check_target(path, "model")
+        except StoreError:
+            if not _holds_model(path):
+                raise StoreError(
+                    f"{path} holds no model, but other files. Give the folder of a model, or make "
+                    "an empty one: its model is served when it is written."
+                ) from None
         return
     problem = "is not a folder" if path.exists() else "does not exist"
     raise StoreError(
         f"{path} {problem}. Give the folder of a model, or make an empty one: its model is served "
         "when it is written."
     )
+
+
+def _holds_model(path: Path) -> bool:
+    """Whether a folder holds a model, which may be damaged and be replaced later."""
+    from reclick.errors import StoreError
+    from reclick.runtime import artifact
+
+    try:
+        return artifact.is_artifact(path) and artifact.get_kind(path) == "model"
+    except StoreError:
+        return True
 
 
 def _configure_logging() -> None:
