@@ -203,3 +203,17 @@ def test_other_types_of_files_named_csv_are_recognised(
 ) -> None:
     Path(name).write_bytes(content)
     assert run("check", name)[::2] == (2, f"error: {error}\n")
+
+
+def test_names_of_models_may_be_in_any_case(run: Run) -> None:
+    log = write_log("log.parquet")
+    assert run("fit", log, "--model", "UBM", "--to", "model")[0] == 0
+    assert rc.load("model").name == "ubm"
+    assert run("models", "UBM") == run("models", "ubm")
+    words = ("evaluate", "--train", log, "--test", log, "--in-sample", "--models", "DCTR,Pbm")
+    assert run(*words, "--to", "results")[0] == 0
+    assert rc.MODELS["PBM"] is rc.PBM
+    assert list(rc.evaluate(["PBM"], log, train=log, in_sample=True).details["models"]) == ["PBM"]
+    assert run("fit", log, "--model", "DCTR", "--to", "rates")[0] == 0
+    again = ("fit", log, "--update", "--again", "--model", "DCTR", "--to", "rates")
+    assert "holds the model" not in run(*again)[2]

@@ -485,6 +485,7 @@ def _print_model(name: str) -> None:
     from reclick.models.registry import BUILT_IN
 
     model = MODELS.find(name, argument="NAME")
+    name = model.name
     order = "no: compare models by log_set_prob"
     if model.ordered:
         order = "yes: a click may go back up the page"
@@ -560,7 +561,7 @@ def _load_for_update(
     model, buckets = load(folder), None
     if isinstance(model, PartitionedModel):
         buckets, model = model.buckets, model.to_memory()
-    if name not in (None, model.name):
+    if name is not None and name.lower() != model.name:
         raise UsageError(
             f"{folder} holds the model {model.name!r}, not {name!r}: leave out --model, "
             f"or give --model {model.name}."

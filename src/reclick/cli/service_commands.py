@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -269,14 +270,24 @@ def _name_in_address(host: str) -> str:
 
 def _run(uvicorn: Any, config: Any) -> None:
     """Listen, print the address, and answer until a signal."""
+    import logging
+
     from reclick.errors import UsageError
 
+    server_log = logging.getLogger("uvicorn.error")
+    server_log.disabled = True  # it would print the error of the system on a line of its own
     try:
         listener = config.bind_socket()
-    except SystemExit:
+    except SystemExit as end:
+        error = end.__context__
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise UsageError(f"Port {config.port} is in use: give another --port.") from None
+        reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
         raise UsageError(
-            f"Cannot listen on {config.host}:{config.port}. Give another --port or --host."
+            f"Cannot listen on {config.host}:{config.port}{reason}. Give another --port or --host."
         ) from None
+    finally:
+        server_log.disabled = False
     listener.listen(config.backlog)  # early connections wait until the server runs
     name = _name_in_address(config.host)
     typer.echo(f"Serving on http://{name}:{listener.getsockname()[1]}/")
