@@ -92,8 +92,8 @@ def test_names_are_whole_in_a_narrow_terminal(run: Run, monkeypatch: pytest.Monk
     assert "…" not in "".join(line.split("│")[1] for line in out.splitlines() if "│" in line)
 
 
-@pytest.mark.parametrize("name", ["r.pdf", "r.md", "r.txt", "report"])
-def test_a_report_has_a_name_that_ends_in_html(run: Run, name: str) -> None:
+@pytest.mark.parametrize("name", ["r.pdf", "r.md", "r.txt", "r.html.gz"])
+def test_a_report_is_not_written_under_the_name_of_another_type(run: Run, name: str) -> None:
     write_log("log.parquet")
     run("fit", "log.parquet", "--model", "dctr", "--to", "daily")
     code, _, err = run("report", "daily", "--to", name)

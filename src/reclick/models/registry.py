@@ -71,10 +71,10 @@ Did you mean 'pbm'?
     def __getitem__(self, name: str) -> type[ClickModel]:
         return self.find(name)
 
-    def match(self, name: object) -> str | None:
+    def _match(self, name: object) -> str | None:
         """The name of a model, given in any case; None if there is no such model.
 
-        >>> MODELS.match("PBM"), MODELS.match("pbms")
+        >>> MODELS._match("PBM"), MODELS._match("pbms")
         ('pbm', None)
         """
         lower = name.lower() if isinstance(name, str) else None
@@ -88,7 +88,7 @@ Did you mean 'pbm'?
         """
         if not isinstance(name, str):
             raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}")
-        known_name = self.match(name)
+        known_name = self._match(name)
         if known_name in self._registered:
             return self._registered[known_name]
         if known_name in BUILT_IN:

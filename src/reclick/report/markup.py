@@ -14,7 +14,7 @@ from importlib.resources import files
 from reclick.errors import UsageError
 from reclick.runtime.filesystem import AnyPath, Location, as_path
 
-HTML_SUFFIXES = (".html", ".htm")
+HTML_SUFFIXES = (".html", ".htm", "")  # a name without an ending promises nothing else
 VOID_ELEMENTS = frozenset({"meta", "br", "hr"})
 SELF_CLOSING = frozenset({"path", "rect", "line", "circle"})  # in SVG
 # control characters and surrogates, which a page may not contain
