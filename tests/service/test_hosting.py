@@ -344,6 +344,14 @@ def test_a_folder_that_is_not_there_ends_the_command(tmp_path: Path) -> None:
         assert "Serving" not in done.stdout
 
 
+def test_a_folder_of_other_files_ends_the_command(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "week1.csv").write_text("query,ads,clicks\n")
+    done = run(str(tmp_path / "logs"))
+    assert done.returncode == 2
+    assert f"{tmp_path / 'logs'} holds no model, but other files. Give the folder" in done.stderr
+
+
 def test_an_empty_folder_is_served_when_its_model_is_written(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     folder = HostedFolder("empty", tmp_path / "empty")
@@ -356,9 +364,19 @@ def test_a_port_in_use_is_explained(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = run(str(tmp_path), "--port", str(taken.getsockname()[1]))
+        port = taken.getsockname()[1]
+        done = run(str(tmp_path), "--port", str(port))
     assert done.returncode == 2
-    assert "Cannot listen on" in done.stderr
+    assert done.stderr == f"error: Port {port} is in use: give another --port.\n"
+
+
+def test_an_address_of_another_machine_is_explained(tmp_path: Path) -> None:
+    done = run(
+        str(tmp_path), "--host", "192.0.2.1", RECLICK_TOKEN="a long enough token".replace(" ", "-")
+    )
+    assert done.returncode == 2
+    assert "Cannot listen on 192.0.2.1:" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_every_loopback_address_is_answered_under_its_own_name(tmp_path: Path) -> None:

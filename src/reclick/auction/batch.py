@@ -19,7 +19,7 @@ from reclick.auction.run import (
     hold_auction,
 )
 from reclick.auction.uncertainty import AuctionUncertainty, draw_auctions
-from reclick.data.schema import IDS, PAIR_COLUMNS, TEXT, Column
+from reclick.data.schema import CANDIDATE_COLUMNS, CANDIDATES_NEED, IDS, TEXT, Column
 from reclick.errors import Argument, UsageError, check_whole
 from reclick.logs import as_log, read_bids, read_candidates
 from reclick.logs.files.source import open_sources
@@ -252,9 +252,9 @@ def _group_candidates(candidates: object) -> dict[str, dict[str, float]]:
 def _has_lists(candidates: object) -> bool:
     """Whether a table has one list of ads per query instead of one row per ad."""
     columns = (
-        PAIR_COLUMNS[0],
-        Column("ad", TEXT, required=False),
-        Column("ads", IDS, required=False),
+        CANDIDATE_COLUMNS[0],
+        Column("ad", TEXT, required=False, need=CANDIDATES_NEED),
+        Column("ads", IDS, required=False, need=CANDIDATES_NEED),
     )
     names = open_sources(candidates, columns, None)[0].names
     return "ads" in names and "ad" not in names

@@ -174,7 +174,7 @@ def _check_file(
     from reclick.runtime.outputs import check_targets, refuse_source_files
 
     if as_path(to).suffix.lower() not in suffixes:
-        raise UsageError(f"{to}: {what}. Give a name ending in {suffixes[0]}.")
+        raise UsageError(f"{to}: {what}. Give a name that ends in {suffixes[0]}.")
     refuse_source_files(to, filter(None, inputs), "one of the inputs")
     check_targets([to], overwrite=overwrite)
 

@@ -30,6 +30,7 @@ from reclick.cli.inputs import (
     new_model,
     open_log,
     parse_value,
+    report_single_ads,
 )
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ def evaluate(
             engine=where,
             progress=progress,
         )
+    for log in filter(None, logs_by_part.values()):
+        report_single_ads(log)
     command = shlex.join(["reclick", *sys.argv[1:]])
     result = replace(result, details={**result.details, "command": command})
     paths = result.save(to, overwrite=force)
@@ -202,9 +205,11 @@ def report(
     Without a log, only what the model has learnt:  reclick report model --to report.html
     """
     from reclick.models import load
+    from reclick.report.markup import check_html_name
     from reclick.runtime.outputs import check_targets, refuse_source_files
 
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
+    check_html_name(to)
     refuse_source_files(to, filter(None, [*(logs or ()), ads, labels]), "one of the inputs")
     check_targets([to], overwrite=force)
     with progress_bars() as progress:
@@ -283,4 +288,5 @@ def _split_log(
     cuts = None if cut is None else [parse_value(text) for text in cut]
     log, folder = open_log(logs, options), as_path(to) / "parts"
     parts = split(log, folder, by=by, cuts=cuts, overwrite=overwrite, progress=progress)
+    report_single_ads(log)
     return parts._asdict()

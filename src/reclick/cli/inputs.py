@@ -253,6 +253,7 @@ def open_log(
     """Open a log; print which format it was recognised as."""
     from reclick.logs import read_sessions
 
+    refuse_models(paths)
     with progress_bars() as progress:
         log = read_sessions(
             with_stdin(paths),
@@ -274,6 +275,7 @@ def count_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
     from reclick.engines import as_counts
     from reclick.runtime import artifact
 
+    refuse_models(paths)
     folders = [path for path in paths if artifact.is_artifact(path)]
     logs = [path for path in paths if path not in folders]
     counts, ads = [as_counts(folder) for folder in folders], None
@@ -333,6 +335,7 @@ def group_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
     from reclick.engines import as_grouped
     from reclick.runtime import artifact
 
+    refuse_models(paths)
     for path in filter(artifact.is_artifact, paths):
         return LoadedLog(as_grouped(path))  # which raises an error with the reason
     log = open_log(paths, options)
@@ -346,6 +349,19 @@ def keep_log(paths: list[str], options: ReadOptions) -> LoadedLog:
     """Open a log for a model that is fitted to the log itself, as it needs more columns."""
     log = open_log(paths, options)
     return LoadedLog(log, log.ads, log)
+
+
+def refuse_models(paths: list[str]) -> None:
+    """Raise if a path is the folder of a model: its name was given in the place of a log."""
+    from reclick.errors import UsageError
+    from reclick.runtime import artifact
+
+    for path in filter(artifact.is_artifact, paths):
+        if artifact.get_kind(path) == "model":
+            raise UsageError(
+                f"{path} is a model, not a log. Give the log, such as logs/week2.parquet; what a "
+                f"model holds is shown by: reclick show {path}"
+            )
 
 
 def read_ads_table(ads: str | None, on_error: str) -> pa.Table | None:
@@ -404,8 +420,8 @@ def report_format(log: SessionLog, requested: str | None) -> None:
 
 
 def report_summary(log: SessionLog) -> None:
-    """Print a warning if a log has no clicks, and its dropped rows and notes."""
-    report_no_clicks(log)
+    """Print the warnings about a log, and its dropped rows and notes."""
+    report_warnings(log)
     report_dropped(log)
 
 
@@ -415,9 +431,17 @@ def report_dropped(log: SessionLog) -> None:
         print_note(str(log.summary))
 
 
-def report_no_clicks(log: SessionLog) -> None:
-    """Print a warning with a possible reason if a log has no clicks."""
+def report_warnings(log: SessionLog) -> None:
+    """Print a warning if a log has no clicks, and one if its lists of ads look unlike lists."""
     error = log.explain_no_clicks()
     if error is not None:
         message = error.render(lambda argument: f"--{argument.name} {' '.join(argument.value)}")
         print_note(f"warning: {message}")
+    report_single_ads(log)
+
+
+def report_single_ads(log: SessionLog) -> None:
+    """Print a warning if a log that was read has one ad on every page, which looks like a list."""
+    error = log.explain_single_ads()
+    if error is not None:
+        print_note(f"warning: {error}")

@@ -33,7 +33,7 @@ from reclick.cli.inputs import (
     parse_value,
     read_results,
     report_format,
-    report_no_clicks,
+    report_warnings,
     with_stdin,
 )
 
@@ -152,7 +152,7 @@ def check(
         for _ in log.batches():
             pass
     print_result(str(log.summary), _describe_log(log))
-    report_no_clicks(log)
+    report_warnings(log)
     if log.summary.dropped:
         raise typer.Exit(1)
 
@@ -262,7 +262,7 @@ def convert(
             progress=progress,
         )
     report_format(log, format)
-    report_no_clicks(log)
+    report_warnings(log)
     files = [to] if log.ads is None else [to, str(ads_path(to))]
     print_result("\n".join([str(log.summary), *files]), {**_describe_log(log), "files": files})
 

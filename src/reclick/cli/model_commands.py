@@ -420,7 +420,7 @@ def models(
 
     Example:  reclick models ubm
     """
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from reclick.errors import ReclickError
     from reclick.models import MODELS
@@ -428,7 +428,8 @@ def models(
     if name is not None:
         _print_model(name)
         return
-    table = Table("name", "assumes", "estimates", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    names = Column("name", no_wrap=True)  # other columns are narrowed in its place
+    table = Table(names, "assumes", "estimates", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     descriptions: list[dict[str, Any]] = []
     for model_name in MODELS:
         label = f"{model_name} *" if model_name == DEFAULT_MODEL else model_name
@@ -478,12 +479,13 @@ def _list_estimates(model: type[ClickModel]) -> list[str]:
 
 def _print_model(name: str) -> None:
     """Print a description of a model and its settings."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from reclick.models import MODELS
     from reclick.models.registry import BUILT_IN
 
     model = MODELS.find(name, argument="NAME")
+    name = model.name
     order = "no: compare models by log_set_prob"
     if model.ordered:
         order = "yes: a click may go back up the page"
@@ -499,7 +501,8 @@ def _print_model(name: str) -> None:
     if name in BUILT_IN:
         facts["in Python"] = f"reclick.{model.__name__}"
         facts["docs"] = f"docs/models/{name}.md in the repository"
-    table = Table("setting", "default", "values", "", title="settings: --set NAME=VALUE")
+    names = Column("setting", no_wrap=True)  # other columns are narrowed in its place
+    table = Table(names, "default", "values", "", title="settings: --set NAME=VALUE")
     table.title_justify = "left"
     settings = []
     for setting, spec in model.settings.items():
@@ -558,7 +561,7 @@ def _load_for_update(
     model, buckets = load(folder), None
     if isinstance(model, BucketedModel):
         buckets, model = model.buckets, model.to_memory()
-    if name not in (None, model.name):
+    if name is not None and name.lower() != model.name:
         raise UsageError(
             f"{folder} holds the model {model.name!r}, not {name!r}: leave out --model, "
             f"or give --model {model.name}."

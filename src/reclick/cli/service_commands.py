@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -209,18 +210,43 @@ def _name_models(models: list[str]) -> dict[str, str]:
 
 
 def _check_folder(folder: str) -> None:
-    """Refuse a local folder that is not there. An empty one may wait for its first model."""
+    """Refuse a local folder that is not there, or holds other files.
+
+    An empty one may wait for its first model.
+    """
     from reclick.errors import StoreError
+    from reclick.runtime import artifact
     from reclick.runtime.filesystem import RemotePath, as_path
 
     path = as_path(folder)
-    if isinstance(path, RemotePath) or path.is_dir():
+    if isinstance(path, RemotePath):
+        return
+    if path.is_dir():
+        try:
+            artifact.check_target(path, "model")
+        except StoreError:
+            if not _holds_model(path):
+                raise StoreError(
+                    f"{path} holds no model, but other files. Give the folder of a model, or make "
+                    "an empty one: its model is served when it is written."
+                ) from None
         return
     problem = "is not a folder" if path.exists() else "does not exist"
     raise StoreError(
         f"{path} {problem}. Give the folder of a model, or make an empty one: its model is served "
         "when it is written."
     )
+
+
+def _holds_model(path: Path) -> bool:
+    """Whether a folder holds a model, which may be damaged and be replaced later."""
+    from reclick.errors import StoreError
+    from reclick.runtime import artifact
+
+    try:
+        return artifact.is_artifact(path) and artifact.get_kind(path) == "model"
+    except StoreError:
+        return True
 
 
 def _configure_logging() -> None:
@@ -244,14 +270,24 @@ def _name_in_address(host: str) -> str:
 
 def _run(uvicorn: Any, config: Any) -> None:
     """Listen, print the address, and answer until a signal."""
+    import logging
+
     from reclick.errors import UsageError
 
+    server_log = logging.getLogger("uvicorn.error")
+    server_log.disabled = True  # it would print the error of the system on a line of its own
     try:
         listener = config.bind_socket()
-    except SystemExit:
+    except SystemExit as end:
+        error = end.__context__
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise UsageError(f"Port {config.port} is in use: give another --port.") from None
+        reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
         raise UsageError(
-            f"Cannot listen on {config.host}:{config.port}. Give another --port or --host."
+            f"Cannot listen on {config.host}:{config.port}{reason}. Give another --port or --host."
         ) from None
+    finally:
+        server_log.disabled = False
     listener.listen(config.backlog)  # early connections wait until the server runs
     name = _name_in_address(config.host)
     typer.echo(f"Serving on http://{name}:{listener.getsockname()[1]}/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,12 +31,14 @@ class Column:
     """A canonical column: its name, what values it holds, and whether a source must have it.
 
     A lenient column is read if the source has it; a value that does not fit is treated as missing.
+    `need` says what the table needs, for tables whose columns cannot be mapped.
     """
 
     name: str
     kind: str
     required: bool = True
     lenient: bool = False
+    need: str = ""
 
 
 OUTCOME_COLUMNS = ("dwell_seconds", "conversions")  # what happened after each click
@@ -62,9 +64,14 @@ AD_COLUMNS = (
 )
 PAIR_COLUMNS = (Column("query", TEXT), Column("ad", TEXT))
 LABEL_COLUMNS = (*PAIR_COLUMNS, Column("relevance", NUMBER))
-CANDIDATE_COLUMNS = (*PAIR_COLUMNS, Column("value", NUMBER, required=False))
+CANDIDATES_NEED = "candidates need query and ad (or ads)"
+BIDS_NEED = "bids need query, ad and bid (or satisfaction_bid)"
+CANDIDATE_COLUMNS = (
+    *(replace(column, need=CANDIDATES_NEED) for column in PAIR_COLUMNS),
+    Column("value", NUMBER, required=False, need=CANDIDATES_NEED),
+)
 BID_COLUMNS = (
-    *PAIR_COLUMNS,
+    *(replace(column, need=BIDS_NEED) for column in PAIR_COLUMNS),
     *(Column(name, NUMBER, required=False) for name in ("bid", "satisfaction_bid")),
     *(Column(name, NUMBER, required=False) for name in ("weight", "budget")),
     *(Column(name, TEXT, required=False) for name in ("advertiser", "auction")),
@@ -127,7 +134,7 @@ def find_columns(
         if name in available_names:
             names[column.name] = name
         elif column.required or column.name in mapping:
-            raise LogError(*_explain_missing(column.name, name, available, where))
+            raise LogError(*_explain_missing(column, name, available, where))
     return names
 
 
@@ -146,6 +153,8 @@ def check_types(
 def explain_type(column: Column, where: str, got: str) -> tuple[Part, ...]:
     """The message for a column of the wrong type."""
     expected = f"{column.name} in {where}: expected {EXPECTED[column.kind]}, got {got}."
+    if column.need:
+        return (f"{expected} Rename the column, or convert it: {column.need}.",)
     return (f"{expected} Give the right column with ", name_column(column.name), ".")
 
 
@@ -236,8 +245,9 @@ ACCEPTS: dict[str, Callable[[Any], bool]] = {
 
 
 def _explain_missing(
-    canonical: str, name: str, available: Sequence[str], where: str
+    column: Column, name: str, available: Sequence[str], where: str
 ) -> tuple[Part, ...]:
+    canonical = column.name
     has = _list_names(available[:30]) + (
         f" and {len(available) - 30} more" if len(available) > 30 else ""
     )
@@ -246,6 +256,15 @@ def _explain_missing(
             f"{where} has no column {name}, which ",
             Argument("columns", ...),
             f' gives for "{canonical}". It has {has}.',
+        )
+    if column.need:
+        needs = f"Rename the column: {column.need}."
+        return (f"{where} has no column {canonical}. It has {has}. {needs}",)
+    if canonical == "ads" and {"ad", "position"} <= set(available):
+        return (
+            f"{where} has no column ads. It has {has}. It looks like one row per ad: read it with ",
+            Argument("format", "long"),
+            ", which needs session_id, query, ad, position, and clicked or click_time.",
         )
     other = (
         " It looks like a table of ads: leave it out, e.g. with a glob."

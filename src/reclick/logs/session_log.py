@@ -5,6 +5,7 @@ The summary counts the kept rows, and the dropped rows by reason.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -18,7 +19,7 @@ import pyarrow as pa
 from reclick.data.batch import SessionBatch
 from reclick.data.outcomes import QUICK_RETURN_SECONDS
 from reclick.errors import Argument, BadRowsError, LogError
-from reclick.logs.files.source import OnError, RawBatch, Source, split_sources
+from reclick.logs.files.source import OnError, RawBatch, Source, abbreviate, split_sources
 from reclick.logs.files.stream import StreamSource
 from reclick.logs.validation.reasons import (
     NO_TOTALS,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 MAX_EXAMPLES = 3  # of each reason
 MAX_NAMED_ACTIONS = 10  # in advice
+EXAMPLE_ROWS = 20  # of which the ads are looked at, for a list in a notation of its own
+LIST_IN_TEXT = re.compile(r"[^\s,][\s,]+[^\s,]")
+TEXT_TABLE = re.compile(r"\.(csv|tsv)(\.gz)?$", re.IGNORECASE)
 SMALL_LOG_ROWS = 1_000  # read without a thread: starting one takes longer
 REPEATED_CLICK_NOTE = "repeated click"
 REPEATED_AD_NOTE = "repeated ad"
@@ -355,8 +359,13 @@ class SessionLog:
         return "" if error is None else str(error)
 
     def explain_no_clicks(self) -> LogError | None:
-        """An error that says what to do if the log has no click at all; None if it has clicks."""
+        """An error that says what to do if the log has no click at all; None if it has clicks.
+
+        None too if no row is left: then the bad rows are the problem.
+        """
         if not self.has_clicks or self.summary.clicks:
+            return None
+        if self.summary.dropped and not self.summary.kept:
             return None
         actions = {} if self.provenance is None else self.provenance.other_actions
         if not actions:
@@ -373,6 +382,35 @@ class SessionLog:
             Argument("click", [names[0]]),
             ".",
         )
+
+    def explain_single_ads(self) -> LogError | None:
+        """An error that shows how lists are written if every page has one ad, which is a list.
+
+        Only the first pages of CSV and TSV are looked at, and only after a full pass.
+        """
+        if self._summary is None or self._summary.longest_page != 1 or not self._is_text_table:
+            return None
+        ad = next(filter(LIST_IN_TEXT.search, self._first_ads()), None)
+        if ad is None:
+            return None
+        return LogError(
+            f"{self.name}: every page has one ad, such as {abbreviate(ad)}. "
+            'Lists are written a1|a2|a3 or ["a1", "a2", "a3"].'
+        )
+
+    @property
+    def _is_text_table(self) -> bool:
+        """Whether the log is CSV or TSV in Reclick's columns, or was converted from it."""
+        if self.provenance is not None and self.provenance.format not in {None, "sessions"}:
+            return False
+        name = self._sources[0].where if self.provenance is None else self.provenance.name
+        return TEXT_TABLE.search(name) is not None
+
+    def _first_ads(self) -> list[str]:
+        """The ads of the first pages."""
+        raw = next(self._sources[0].read(with_rows=False), None)
+        pages = [] if raw is None else raw.columns["ads"].slice(0, EXAMPLE_ROWS).to_pylist()
+        return [str(ad) for page in pages for ad in page or () if ad is not None]
 
     @check_arguments
     def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:

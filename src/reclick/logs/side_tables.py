@@ -31,6 +31,7 @@ from reclick.errors import LogError
 from reclick.logs.files.source import (
     OnError,
     RawBatch,
+    Source,
     abbreviate,
     check_on_error,
     open_sources,
@@ -65,6 +66,13 @@ class SideTableCheck:
     batches: list[RawBatch]
     bad: Bool  # [row]
     builder: SummaryBuilder = field(default_factory=SummaryBuilder)
+    sources: list[Source] = field(default_factory=list)
+
+    @property
+    def column_names(self) -> list[str]:
+        """All columns of the first source, also those that are not read."""
+        rows = next(self.sources[0].read(with_rows=True)).rows
+        return [] if rows is None else [f"{name:.60}" for name in rows.schema.names]
 
     def mark(self, rows: Bool, reason: str, column: str) -> None:
         """Mark rows as bad for a reason, except those that are marked already."""
@@ -109,6 +117,12 @@ def read_ads(
     if isinstance(source, Mapping) and all(isinstance(text, str) for text in source.values()):
         source = {"ad": list(source), "title": list(source.values())}
     check = _read_table(source, AD_COLUMNS, columns, on_error)
+    if check.batches and not any(set(TEXT_COLUMNS) & set(batch.columns) for batch in check.batches):
+        raise LogError(
+            f"{check.name} has no text of ads: no column title, description or display_url. It has "
+            f"{', '.join(check.column_names)}. Give a table of ads and their text, and rename its "
+            "columns if they have other names."
+        )
     check.mark(_is_empty(check.table["ad"]), NO_AD, "ad")
     for name in TEXT_COLUMNS:
         index = check.table.column_names.index(name)
@@ -248,7 +262,7 @@ def _read_table(
     )
     table = pa.concat_tables([pa.schema(list(kinds)).empty_table(), *tables])
     bad_rows = np.concatenate([np.zeros(0, np.bool_), *bad])
-    return SideTableCheck(name, table, batches, bad_rows, builder)
+    return SideTableCheck(name, table, batches, bad_rows, builder, sources)
 
 
 def _to_canonical(raw: RawBatch, columns_to_read: tuple[Column, ...]) -> tuple[pa.Table, Bool]:

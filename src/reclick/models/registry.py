@@ -71,20 +71,31 @@ Did you mean 'pbm'?
     def __getitem__(self, name: str) -> type[ClickModel]:
         return self.find(name)
 
+    def _match(self, name: object) -> str | None:
+        """The name of a model, given in any case; None if there is no such model.
+
+        >>> MODELS._match("PBM"), MODELS._match("pbms")
+        ('pbm', None)
+        """
+        lower = name.lower() if isinstance(name, str) else None
+        return lower if lower in self else None
+
     def find(self, name: str, *, argument: str = "model", also: str = "") -> type[ClickModel]:
-        """The class of a model; an unknown name raises an error that lists the right ones.
+        """The class of a model, named in any case; an unknown name raises an error.
 
         `argument` is the name of the caller's argument, and `also` describes other values that the
         caller accepts.
         """
         if not isinstance(name, str):
             raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}")
-        if name in self._registered:
-            return self._registered[name]
-        if name in BUILT_IN:
-            return _load_class(*BUILT_IN[name])
-        if name in self._installed:
-            return self.add(_load_installed(self._installed[name]), expected_name=name)
+        known_name = self._match(name)
+        if known_name in self._registered:
+            return self._registered[known_name]
+        if known_name in BUILT_IN:
+            return _load_class(*BUILT_IN[known_name])
+        if known_name in self._installed:
+            entry_point = self._installed[known_name]
+            return self.add(_load_installed(entry_point), expected_name=known_name)
         near = difflib.get_close_matches(str(name).lower(), self, n=1)
         advice = f"Did you mean {near[0]!r}?" if near else ""
         raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}", advice)

@@ -18,6 +18,7 @@ from reclick.report.markup import (
     Html,
     Section,
     Subsection,
+    check_html_name,
     data_table,
     element,
     figure,
@@ -27,7 +28,7 @@ from reclick.report.markup import (
     make_section,
     paragraph,
 )
-from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.filesystem import AnyPath, Location
 from reclick.runtime.outputs import write_files, write_text
 
 FRONTIER_HEIGHT = 260
@@ -80,7 +81,8 @@ def write_comparison(
     comparison: ComparisonLike, path: Location, *, overwrite: bool = False
 ) -> AnyPath:
     """Write the report of a comparison to a file, atomically."""
-    page, target = render_comparison(comparison), as_path(path)
+    target = check_html_name(path)
+    page = render_comparison(comparison)
     writers = {target.name: partial(write_text, text=page)}
     (report_path,) = write_files(target.parent, writers, overwrite=overwrite)
     return report_path

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
+from reclick.errors import UsageError
+from reclick.runtime.filesystem import AnyPath, Location, as_path
+
+HTML_SUFFIXES = (".html", ".htm", "")  # a name without an ending promises nothing else
 VOID_ELEMENTS = frozenset({"meta", "br", "hr"})
 SELF_CLOSING = frozenset({"path", "rect", "line", "circle"})  # in SVG
 # control characters and surrogates, which a page may not contain
@@ -196,6 +200,16 @@ def _link(anchor: str, text: str) -> Html:
 
 
 # ---- the page
+
+
+def check_html_name(path: Location) -> AnyPath:
+    """Return the path of a report; raise if its name is that of another type of file."""
+    target = as_path(path)
+    if target.suffix.lower() not in HTML_SUFFIXES:
+        raise UsageError(
+            f"{target}: the report is written as HTML. Give a name that ends in .html."
+        )
+    return target
 
 
 def html_page(

@@ -22,7 +22,7 @@ from reclick.report.formatting import (
     join_names,
     spell_number,
 )
-from reclick.report.markup import html_page
+from reclick.report.markup import check_html_name, html_page
 from reclick.report.sections.ads import ad_section
 from reclick.report.sections.decision import decision_section, list_warnings, recommend
 from reclick.report.sections.headline import (
@@ -50,7 +50,7 @@ from reclick.report.tables import (
     published_text,
     value_text,
 )
-from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.filesystem import AnyPath, Location
 from reclick.runtime.outputs import write_files, write_text
 
 SECTIONS = (
@@ -69,7 +69,8 @@ SECTIONS = (
 
 def write_html(evaluation: EvaluationLike, path: Location, *, overwrite: bool = False) -> AnyPath:
     """Write the report of an evaluation to a file, atomically."""
-    page, target = render_html(evaluation), as_path(path)
+    target = check_html_name(path)
+    page = render_html(evaluation)
     writers = {target.name: partial(write_text, text=page)}
     (report_path,) = write_files(target.parent, writers, overwrite=overwrite)
     return report_path

@@ -208,6 +208,8 @@ def read_layout(path: Location, where: str, content: bytes | None = None) -> Par
 
 def damaged_parquet_error(where: str, error: object) -> LogError:
     """Make the error for a file that cannot be read as Parquet."""
+    if isinstance(error, PermissionError):
+        return LogError(f"{where} cannot be opened: permission denied. Check who may read it.")
     return LogError(
         f"{where} cannot be read as Parquet: it is cut short, damaged or not Parquet ({error}). "
         "Write or copy it again."

@@ -6,6 +6,7 @@ if its quote closes and it has the right number of fields.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -49,6 +50,7 @@ from reclick.runtime.parallel import thread_limit
 
 MAX_RECORD_LINES = 1000  # limit of the lines of one quoted cell
 MAX_RECORD_BYTES = 4 << 20
+PARQUET_START, GZIP_START = b"PAR1", b"\x1f\x8b"
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 TRUE_WORDS, FALSE_WORDS = {"true", "t", "yes", "y"}, {"false", "f", "no", "n"}
 
@@ -131,6 +133,7 @@ def open_csv(
 ) -> CsvSource:
     """Read the header of a CSV or TSV file and check its columns."""
     first = next(read_blocks(path, where, block_bytes=1 << 16), b"")
+    _refuse_other_types(first, where)
     try:
         line = first[: _header_end(first)].decode()
         delimiter = max("\t,;", key=line.count) if line.count(",") == 0 else ","
@@ -146,6 +149,17 @@ def open_csv(
         raise LogError(f"The lines of {where} end with a carriage return alone. {CR_ADVICE}")
     names = find_columns(header, columns_to_read, mapping, where)
     return CsvSource(path, where, names, header, delimiter, tuple(columns_to_read))
+
+
+def _refuse_other_types(first: bytes, where: str) -> None:
+    """Raise if the first bytes are those of another type of file."""
+    suffix = where.rpartition(".")[2]
+    if first.startswith(PARQUET_START):
+        raise LogError(f"{where} is a Parquet file: rename it to end in .parquet.")
+    if first.startswith(GZIP_START):
+        raise LogError(f"{where} is compressed with gzip: rename it to end in .{suffix}.gz.")
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise LogError(f"{where} is UTF-16: save it as UTF-8.")
 
 
 # ---- records
@@ -286,7 +300,7 @@ def parse_cell(kind: str, cell: str) -> Any:
     if kind == FLAG:
         return _parse_flag(text)
     if text.startswith("["):
-        return CONVERTERS[kind](_parse_json(text))
+        return CONVERTERS[kind](_parse_json(text, kind))
     parts = text.split("|") if text else []
     if kind == NUMBERS:  # an empty cell is null, as is an empty part
         return [_parse_number(part) for part in parts] or None
@@ -367,11 +381,13 @@ def _parse_flag(text: str) -> bool | None:
     return word in TRUE_WORDS if word in TRUE_WORDS | FALSE_WORDS else as_flag(_parse_number(text))
 
 
-def _parse_json(text: str) -> Any:
+def _parse_json(text: str, kind: str) -> Any:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"expected a list, got {abbreviate(text)}") from error
+        expected = "a1|a2|a3" if kind == IDS else "2|1"
+        expected = f"{expected} or JSON with double quotes" if "'" in text else "a list"
+        raise UnreadableError(f"expected {expected}, got {abbreviate(text)}") from error
     if "\\u" in text and not _is_text([json.dumps(value, ensure_ascii=False)]):
         raise UnreadableError(f"not text: {abbreviate(text)}")  # half of a surrogate pair
     return value

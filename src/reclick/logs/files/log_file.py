@@ -146,6 +146,10 @@ class LogFile:
         try:
             with guard_reading(as_path(self.path)), self.open() as stream:
                 yield stream
+        except PermissionError as error:
+            raise LogError(
+                f"{self.where} cannot be opened: permission denied. Check who may read it."
+            ) from error
         except READ_ERRORS as error:
             raise LogError(
                 f"{self.where} cannot be read to the end: {error}. Write or copy it again."

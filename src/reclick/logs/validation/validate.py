@@ -42,6 +42,7 @@ CLICK_OUTSIDE_CODE = CODES[reasons.CLICK_OUTSIDE]
 # By the fault of a query: VALID, EMPTY, TOO_LONG, NOT_TEXT
 QUERY_REASONS = ("", reasons.NO_QUERY, reasons.QUERY_TOO_LONG, reasons.NOT_READABLE)
 QUERY_CODES = np.array([CODES[reason] for reason in QUERY_REASONS], np.uint8)
+POSITIONS_HINT = "clicks are positions from 1, not one flag per ad"
 SHORT_PAGE = 16  # up to this length, comparing all pairs of ads is faster than a table of ads
 
 # Indices of what the kernel counts over good rows
@@ -386,7 +387,8 @@ def _describe_click_outside(arrays: BatchArrays, _: RawBatch, row: int) -> str:
     length = int(arrays.page[row + 1] - arrays.page[row])
     click = arrays.click[arrays.clicks[row] : arrays.clicks[row + 1]]
     outside = click[(click < 1) | (click > length)][0]
-    return f"position {outside} on a page of {length} {'ad' if length == 1 else 'ads'}"
+    hint = "" if outside else f" ({POSITIONS_HINT})"
+    return f"position {outside} on a page of {length} {'ad' if length == 1 else 'ads'}{hint}"
 
 
 def _describe_weight(arrays: BatchArrays, raw: RawBatch, row: int) -> str:
