@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.counts import Counts
-from reclick.errors import Argument, NotFittedError, UsageError, check_whole
+from reclick.errors import Argument, NotFittedError, UsageError, check_whole, suggest_names
 from reclick.models.provenance import SeenLogs
 from reclick.models.query_rows import TrainingTotals
 from reclick.models.settings import Setting, declare_settings, setting
@@ -67,9 +67,10 @@ class DescribedModel(DeclaredSettings):
         self.prior_mean_: float  # of attractiveness
         for name in values:
             if name not in self.settings:
+                near = suggest_names(name, self.settings, most=1)
                 raise UsageError(
                     f"{name!r} is not a setting of {type(self).__name__}. "
-                    f"Settings: {', '.join(self.settings)}."
+                    f"{near}{' ' * bool(near)}Settings: {', '.join(self.settings)}."
                 )
         for name, definition in self.settings.items():
             setattr(self, name, definition.check(name, values.get(name, definition.default)))
