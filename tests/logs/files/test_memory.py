@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -183,6 +185,35 @@ def test_a_table_of_mixed_types_is_told() -> None:
 def test_something_else_is_refused_with_what_can_be_read() -> None:
     with pytest.raises(LogError, match=r"Cannot read a int\. Give a path"):
         read_sessions(5)
+
+
+GIVE_PAGES = "Give a page as (query, [ad, …]), or pages as {'query': [...], 'ads': [[...], ...]}."
+MISSHAPEN_PAGES = [
+    ("pizza", "a"),
+    ("pizza", {"a", "b"}),
+    ("pizza", ["a", "b"], 1),
+    ["pizza", ["a", "b"]],
+    [("pizza", ["a", "b"])],
+    {"query": "pizza", "ads": ["a", "b"]},
+    {"query": ["pizza"], "ads": ["a", "b"]},
+    {"query": ["pizza"], "ads": ["a"]},
+    [{"query": "pizza", "ads": ["a", "b"]}],
+]
+
+
+@pytest.mark.parametrize("source", MISSHAPEN_PAGES, ids=repr)
+def test_something_like_a_page_is_told_the_shape_of_pages(source: Any) -> None:
+    with pytest.raises(LogError, match=rf"This is not a page: got .*{re.escape(GIVE_PAGES)}"):
+        read_sessions(source)
+    with pytest.raises(LogError, match=r"\(query, \[ad, …\], \[position, …\]\), or pages as"):
+        read_sessions(source, clicks_required=True)
+
+
+def test_two_files_are_no_page(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=r"one\.parquet does not exist"):
+        read_sessions(("one.parquet", "two.parquet"))
+    with pytest.raises(LogError, match="pizza does not exist"):
+        read_sessions(["pizza", "a"])
 
 
 def test_a_wrong_type_and_a_missing_column_are_told() -> None:
