@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("reclick")
 OWN_FORMAT = "sessions"
+READ_CALL = "rc.read_sessions(log"  # in advice about a log that another function opens
 MAX_QUICK_RETURN = 3600.0  # seconds
 PageSource = Literal["hits", "impressions"]  # what a page of a log of events shows
 
@@ -96,7 +97,7 @@ def read_sessions(
         raise LogError("This log is open already. Give read_sessions its files or table.")
     table = _as_columns(source)
     _refuse_misshapen_page(table, clicks_required=clicks_required)
-    texts = None if ads is None else read_ads(ads, on_error=on_error)
+    texts = None if ads is None else _read_text(ads, on_error=on_error)
     columns_to_read = LOG_COLUMNS if clicks_required else PAGE_LOG_COLUMNS
     with track_progress(progress, "Reading"):
         log = _open(
@@ -132,7 +133,12 @@ def as_log(
     1
     """
     if not isinstance(source, SessionLog):
-        log = read_sessions(source, ads=ads, clicks_required=clicks_required)
+        try:
+            log = read_sessions(source, ads=ads, clicks_required=clicks_required)
+        except LogError as error:  # the caller has none of the options that it names
+            error.set_call(READ_CALL)
+            raise
+        log.call = READ_CALL
         if one_pass:
             log.keep_no_copy()
         return log
@@ -146,9 +152,18 @@ def as_log(
     return source if ads is None else with_text(source, ads)
 
 
+def _read_text(ads: Any, on_error: OnError = "raise") -> pa.Table:
+    """Read the text of ads for a function that has no options for its table."""
+    try:
+        return read_ads(ads, on_error=on_error)
+    except LogError as error:
+        error.set_call("rc.read_ads(ads")
+        raise
+
+
 def with_text(log: SessionLog, text: object) -> SessionLog:
     """The same log with the text of more ads; a new text of an ad replaces the old one."""
-    new_log, new_ads = copy(log), read_ads(text)
+    new_log, new_ads = copy(log), _read_text(text)
     if log.ads is not None:
         is_other = pc.invert(pc.is_in(log.ads["ad"], new_ads["ad"].combine_chunks()))
         new_ads = pa.concat_tables([new_ads, log.ads.filter(is_other)])

@@ -296,6 +296,7 @@ class SessionLog:
         self.provenance = provenance
         self.files: tuple[AnyPath, ...] = ()  # that the log is read from
         self.text_files: tuple[AnyPath, ...] = ()  # that the text of its ads is read from
+        self.call = ""  # that opens it with options, if a function without options has opened it
         self._sources = sources
         self._summary: ReadSummary | None = None
         self._is_part = False  # whether this is a part of a log that several processes read
@@ -462,7 +463,10 @@ class SessionLog:
             summary = self.provenance.add_to(summary)
         self._summary = summary
         if builder.dropped and self.on_error == "raise":
-            raise bad_rows_error(builder.rows, summary.dropped, summary.examples, self.name)
+            error = bad_rows_error(builder.rows, summary.dropped, summary.examples, self.name)
+            if self.call:
+                error.set_call(self.call)
+            raise error
 
     def _advise_on_streams(self) -> str:
         if not any(isinstance(source, StreamSource) for source in self._sources):
