@@ -228,3 +228,40 @@ def test_a_wrong_type_and_a_missing_column_are_told() -> None:
 def test_an_empty_table_has_no_rows() -> None:
     with pytest.raises(LogError, match="table has no rows"):
         read_back(read_sessions(SCHEMA.empty_table()))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expression"),
+    [
+        ("ads", "a,b", r"df['term'] = df['term'].str.split(',')"),
+        (
+            "clicks",
+            "2,1",
+            "df['term'] = [[int(i) for i in text.split(',') if i] for text in df['term']]",
+        ),
+    ],
+)
+def test_text_in_place_of_lists_is_told_how_to_split_it(
+    name: str, text: str, expression: str
+) -> None:
+    frame = pd.DataFrame({"query": ["q"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
+    df = frame.drop(columns=name).assign(term=[text])
+    with pytest.raises(LogError, match=rf"Split the text .*: {re.escape(expression)}\. If another"):
+        read_sessions(df, columns={name: "term"})
+    exec(expression, {"df": df})  # noqa: S102, the advice that was printed
+    (row,) = read_back(read_sessions(df, columns={name: "term"}))
+    assert row == {"query": "q", "ads": ["a", "b"], "clicks": [2, 1]}
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, dict, pa.table], ids=repr)
+def test_positions_that_are_whole_floats_are_read(make: Any) -> None:
+    columns = {"query": ["q", "q", "q"], "ads": [["a", "b"]] * 3, "clicks": [[2.0, 1.0], [], None]}
+    rows = read_back(read_sessions(make(columns)))
+    assert [row["clicks"] for row in rows] == [[2, 1], [], []]
+
+
+@pytest.mark.parametrize("position", [1.5, float("inf"), 1e300])
+def test_positions_that_are_not_whole_are_told(position: float) -> None:
+    columns = {"query": ["q"], "ads": [["a", "b"]], "clicks": [[position]]}
+    with pytest.raises(LogError, match=r"clicks in the table: expected a list of whole numbers"):
+        read_sessions(pl.DataFrame(columns))
