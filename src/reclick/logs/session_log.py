@@ -29,7 +29,7 @@ from reclick.logs.validation.reasons import (
 )
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location
-from reclick.runtime.notebook import render_card
+from reclick.runtime.notebook import count_noun, render_card
 from reclick.runtime.outputs import refuse_source_files
 from reclick.runtime.parallel import prefetch
 from reclick.runtime.progress import report_progress
@@ -493,7 +493,7 @@ class SessionLog:
         return render_card(f"Log {self.name}", facts)
 
     def __repr__(self) -> str:
-        rows = "" if self.num_rows is None else f", {self.num_rows:,} rows"
+        rows = "" if self.num_rows is None else f", {count_noun(self.num_rows, 'row')}"
         known_clicks = None if self.provenance is None else self.provenance.clicks
         advice = f"\n  {self.advice}" if known_clicks == 0 else ""
         return f"SessionLog({self.name}{rows}){advice}"

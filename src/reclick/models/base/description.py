@@ -17,7 +17,7 @@ from reclick.models.query_rows import TrainingTotals
 from reclick.models.settings import Setting, declare_settings, setting
 from reclick.models.text_pair_index import Corpus, TextPairIndex
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.notebook import render_card
+from reclick.runtime.notebook import count_noun, render_card
 from reclick.text.tokens import AdTokens
 
 if TYPE_CHECKING:
@@ -152,8 +152,9 @@ class DescribedModel(DeclaredSettings):
         if self.fitted:
             totals = self.training_totals
             facts["fitted on"] = (
-                f"{totals.sessions:,.0f} sessions, {totals.queries:,} queries, "
-                f"{totals.pairs:,} (query, ad) pairs"
+                f"{count_noun(totals.sessions, 'session')}, "
+                f"{count_noun(totals.queries, 'query')}, "
+                f"{count_noun(totals.pairs, '(query, ad) pair')}"
             )
             facts["fit"] = getattr(self, "message_", "")
         else:
