@@ -70,7 +70,7 @@ def test_a_model_shows_its_settings_and_what_it_was_fitted_on() -> None:
     model = rc.UBM()
     assert "nothing yet" in parse(model).text
     text = parse(model.fit(LOG)).text
-    assert "8 sessions, 1 queries, 3 (query, ad) pairs" in text
+    assert "8 sessions, 1 query, 3 (query, ad) pairs" in text
     assert "max_iterations=" in text
 
 

@@ -562,9 +562,9 @@ def test_expected_clicks_are_reported_beside_those_observed(tmp_path: Path) -> N
     assert str(found) == "4 pages, 3.3 clicks expected, 3 observed: 1.11 × the observed"
     none = predict(model, {"query": ["q"], "ads": [["a"]]}, tmp_path / "out.parquet")
     assert (none.observed_clicks, none.ratio) == (None, None)
-    assert str(none) == "1 pages, 0.5 clicks expected"
+    assert str(none) == "1 page, 0.5 clicks expected"
     silent = predict(model, ("q", ["a"], []), tmp_path / "out.parquet")
-    assert str(silent) == "1 pages, 0.5 clicks expected, 0 observed"
+    assert str(silent) == "1 page, 0.5 clicks expected, 0 observed"
 
 
 @pytest.mark.parametrize("name", ["out.csv", "OUT.CSV.GZ"])

@@ -7,6 +7,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,12 +40,26 @@ def test_public_names_are_sorted_and_listed_once() -> None:
     assert names == [*sorted(constants), *sorted(classes), *sorted(functions)]
 
 
-def test_an_unknown_name_lists_the_right_ones() -> None:
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("Multiclick", "Did you mean 'MultiClick'?"),
+        ("luceclick", "Did you mean 'LuceClick'?"),
+        ("read_csv", "Did you mean 'read_ads', 'read_bids' or 'read_labels'?"),
+        ("xyz", "dir(reclick) lists all names."),
+    ],
+)
+def test_an_unknown_name_lists_the_right_ones(name: str, advice: str) -> None:
+    message = re.escape(f"module 'reclick' has no attribute {name!r}. {advice}")
+    with pytest.raises(AttributeError, match=f"^{message}$"):
+        getattr(reclick, name)
+
+
+def test_a_misspelt_setting_suggests_the_right_one() -> None:
     with pytest.raises(
-        AttributeError,
-        match=r"module 'reclick' has no attribute 'Multiclick'\. It has: AM, .*MultiClick",
+        reclick.UsageError, match=r"LuceClick\. Did you mean 'components'\? Settings: attract"
     ):
-        _ = reclick.Multiclick
+        reclick.LuceClick(componets=2)  # type: ignore[call-arg]
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -482,9 +482,10 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"reclick.{name}")
     if name not in _HOME:
-        raise AttributeError(
-            f"module 'reclick' has no attribute {name!r}. It has: {', '.join(__all__)}."
-        )
+        from reclick.errors import suggest_names
+
+        advice = suggest_names(name, __all__) or "dir(reclick) lists all names."
+        raise AttributeError(f"module 'reclick' has no attribute {name!r}. {advice}")
     return getattr(import_module(_HOME[name]), name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
@@ -16,19 +16,27 @@ class Argument(NamedTuple):
     """An argument that a message names: the command line shows it as an option.
 
     `value` is a suggested value; `...` stands for any value, and without a value only the name is
-    shown. `option` is the name on the command line, if it differs.
+    shown. `option` is the name on the command line, if it differs. `call` is the start of the call
+    that takes the argument, if the function that was called does not have it.
 
     >>> str(Argument("max_ads")), str(Argument("by", ...)), str(Argument("cuts", (0.05, 0.2)))
     ('max_ads', 'by=…', 'cuts=(0.05, 0.2)')
     >>> str(Argument("columns", {"query": ...}))
     "columns={'query': ...}"
+    >>> str(Argument("on_error", "drop", call="rc.read_sessions(log"))
+    "rc.read_sessions(log, on_error='drop')"
     """
 
     name: str
     value: Any = None
     option: str = ""
+    call: str = ""
 
     def __str__(self) -> str:
+        if self.call:
+            own = str(self._replace(call=""))
+            function = self.call.partition("(")[0]
+            return f"{own} of {function}" if self.value is None else f"{self.call}, {own})"
         name = self.name if isinstance(self.name, str) else _shorten(self.name)
         if self.value is None:
             return name
@@ -104,6 +112,26 @@ class ReclickError(Exception):
 
 class LogError(ReclickError, ValueError):
     """A log, an ads table or a labels table cannot be read."""
+
+    def set_call(self, call: str) -> None:
+        """Advise to give the arguments in this call, except those that have a call already.
+
+        >>> error = LogError("Drop it with ", Argument("on_error", "drop"), ".")
+        >>> error.set_call("rc.read_ads(ads")
+        >>> str(error)
+        "Drop it with rc.read_ads(ads, on_error='drop'). Then pass what it returns."
+        >>> error.render(lambda argument: "--on-error drop")
+        'Drop it with --on-error drop.'
+        """
+        self.args = tuple(
+            part._replace(call=call) if isinstance(part, Argument) and not part.call else part
+            for part in self.args
+        )
+
+    def parts(self, *, python: bool) -> Sequence[Part]:
+        """Return the message; in Python, with what to do with the result of another call."""
+        has_call = any(isinstance(part, Argument) and part.call for part in self.args)
+        return (*self.args, " Then pass what it returns.") if python and has_call else self.args
 
 
 class BadRowsError(LogError):
@@ -225,6 +253,28 @@ def _shorten(value: object) -> str:
     except Exception:  # of another library, such as a closed DuckDB relation
         return f"a {type(value).__name__}"
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+
+
+def suggest_names(name: object, names: Iterable[str], most: int = 3) -> str:
+    """Return a question with the names that are near to an unknown one; empty if none is.
+
+    >>> suggest_names("Luceclick", ["LuceClick", "MultiClick"])
+    "Did you mean 'LuceClick'?"
+    >>> suggest_names("xyz", ["LuceClick", "MultiClick"])
+    ''
+    """
+    import difflib  # only for errors
+
+    by_key: dict[str, list[str]] = {}
+    for each in names:
+        by_key.setdefault(each.lower(), []).append(each)
+    key = str(name).lower()
+    keys = [key] if key in by_key else difflib.get_close_matches(key, by_key, most)
+    near = [repr(each) for near_key in keys for each in by_key[near_key]][:most]
+    if not near:
+        return ""
+    others = f"{', '.join(near[:-1])} or " if len(near) > 1 else ""
+    return f"Did you mean {others}{near[-1]}?"
 
 
 def check_choice(argument: str, value: object, choices: Sequence[str]) -> None:

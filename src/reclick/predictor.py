@@ -44,6 +44,7 @@ from reclick.models.batching import open_pages
 from reclick.models.bucketed_model import BucketedModel
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location, arrow_input, as_path
+from reclick.runtime.notebook import count_noun
 from reclick.runtime.outputs import atomic_file, check_targets, scratch_file, scratch_folder
 from reclick.runtime.parallel import thread_limit
 from reclick.runtime.progress import ProgressOption, track_progress
@@ -356,7 +357,7 @@ class PredictionSummary(NamedTuple):
         return self.expected_clicks / self.observed_clicks if self.observed_clicks else None
 
     def __str__(self) -> str:
-        expected = f"{self.pages:,} pages, {self.expected_clicks:,.1f} clicks expected"
+        expected = f"{count_noun(self.pages, 'page')}, {self.expected_clicks:,.1f} clicks expected"
         if self.observed_clicks is None:
             return expected
         ratio = "" if self.ratio is None else f": {self.ratio:.2f} × the observed"

@@ -26,7 +26,7 @@ from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
 from reclick.models.impression_values import ImpressionValues
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.notebook import render_text
+from reclick.runtime.notebook import count_noun, render_text
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
 SESSION_DRAWS = 2_000  # resamples if no parameter is drawn, as these are fast
@@ -67,7 +67,8 @@ class RankingComparison:
 
     def __str__(self) -> str:
         estimates = {"expected clicks": self.clicks, "satisfaction": self.satisfaction}
-        lines = [f"{self.sessions:,.0f} sessions, {self.changed_share:.1%} with another page"]
+        sessions = count_noun(self.sessions, "session")
+        lines = [f"{sessions}, {self.changed_share:.1%} with another page"]
         for name, estimate in estimates.items():
             if estimate is not None:
                 lines += [f"{name} per session", *_format_estimate(estimate)]

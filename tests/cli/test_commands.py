@@ -335,6 +335,10 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
             ("fit", "log.parquet", "--to", "model", "--set", "variant=paper"),
             "'variant' is not a setting of LuceClick. Settings: attractiveness_prior",
         ),
+        (
+            ("fit", "log.parquet", "--to", "model", "--set", "componets=2"),
+            "'componets' is not a setting of LuceClick. Did you mean 'components'? Settings: attr",
+        ),
         (("fit", "log.parquet", "--to", "model", "--set", "variant"), "NAME=VALUE"),
         (("fit", "log.parquet", "--to", "model", "--decay", "0.9"), "--update"),
         (

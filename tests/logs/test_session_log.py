@@ -154,3 +154,32 @@ def test_pairs_are_iterated_in_tables_of_at_least_one(size: Any) -> None:
     model = rc.DCTR().fit({"query": ["q"], "ads": [["a", "b"]], "clicks": [[1]]})
     with pytest.raises(rc.SettingError, match="size: got"):
         next(model.iterate_pairs(size))
+
+
+def test_advice_of_a_log_that_another_function_opens_names_the_call_that_takes_it() -> None:
+    log = {"term": ["q"], "ads": [["a"]], "clicks": [[]]}
+    with pytest.raises(LogError) as caught:
+        rc.PBM().fit(log)
+    assert "Name the right one with rc.read_sessions(log, columns={'query': ...})" in str(
+        caught.value
+    )
+    assert str(caught.value).endswith(" Then pass what it returns.")
+    bad = {"query": ["q", "r"], "ads": [["a"], ["a"]], "clicks": [[1], [2]]}
+    with pytest.raises(BadRowsError) as caught_rows:
+        rc.PBM().fit(bad)
+    advice = "Drop it with rc.read_sessions(log, on_error='drop'). Then pass what it returns."
+    assert str(caught_rows.value).endswith(advice)
+    assert rc.PBM().fit(rc.read_sessions(bad, on_error="drop")).click_prob(("q", ["a"])).size
+    assert caught_rows.value.render(lambda _: "--on-error drop").endswith(
+        "Drop it with --on-error drop."
+    )
+    with pytest.raises(BadRowsError, match=r"Raise max_ads of rc\.read_sessions or cut such pages"):
+        rc.PBM().fit({"query": ["q"], "ads": [list(map(str, range(101)))], "clicks": [[]]})
+    with pytest.raises(BadRowsError, match=r"Drop it with on_error='drop'\.$"):
+        list(rc.read_sessions(bad).batches())
+
+
+def test_advice_about_the_text_of_ads_names_read_ads() -> None:
+    pages = {"query": ["q"], "ads": [["a"]], "clicks": [[]]}
+    with pytest.raises(LogError, match=r"rc\.read_ads\(ads, columns=\{'ad': \.\.\.\}\)"):
+        rc.read_sessions(pages, ads={"id": ["a"], "title": ["A"]})

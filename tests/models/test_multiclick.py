@@ -750,7 +750,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 def test_an_unknown_setting_lists_the_known_ones() -> None:
     with pytest.raises(
         SettingError,
-        match=r"'strenght' is not a setting of MultiClick\. Settings: variant, pooling, strength",
+        match=r"'strenght' is not a setting of MultiClick\. Did you mean 'strength'.* Settings",
     ):
         MultiClick().set_params(strenght=3)
 

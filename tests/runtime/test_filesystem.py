@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pickle
+import sys
 import uuid
 import warnings
 import zipfile
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import reclick as rc
-from reclick.errors import LogError, StoreError
+from reclick.errors import LogError, MissingExtraError, StoreError
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import RemotePath, as_path, is_uri, match_glob
 from reclick.runtime.outputs import LIST_FILE, atomic_file, write_files
@@ -75,6 +76,14 @@ def test_hadoop_without_its_client_is_refused_with_what_to_do(
     for _ in range(2):  # Arrow gives another error when it is asked again
         with pytest.raises(StoreError, match=r"hdfs://name cannot be opened .* set JAVA_HOME"):
             as_path("hdfs://name/logs").is_dir()
+
+
+def test_the_web_without_fsspec_is_refused_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(MissingExtraError, match=r"Reading https needs .*'reclick\[remote\]'"):
+        as_path("https://no-fsspec.example/log.csv").exists()
 
 
 def test_an_unknown_file_system_is_refused_with_what_to_do() -> None:

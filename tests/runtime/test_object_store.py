@@ -524,3 +524,14 @@ def test_a_wrong_number_of_attempts_is_an_error(
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", attempts)
     with pytest.raises(UsageError, match=f"AWS_MAX_ATTEMPTS is '{attempts}'"):
         rc.count(f"s3://bucket-of-{uuid.uuid4()}/log.parquet")
+
+
+def test_a_file_in_no_bucket_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    result = CliRunner().invoke(app, ["check", "s3://nobucket/x.parquet"])
+    assert result.exit_code == 2
+    assert "s3://nobucket/x.parquet cannot be read" in result.stderr
+    assert "manifest" not in result.stderr

@@ -101,7 +101,7 @@ def spell_option(options: dict[str, Any], argument: Argument) -> str:
     """
     key = argument.option or argument.name
     if key not in options:
-        return str(argument)
+        return str(argument._replace(call=""))
     option, value = options[key], argument.value
     name: str = option.opts[0]
     if value is None or value is ... or isinstance(value, bool):

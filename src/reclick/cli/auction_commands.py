@@ -49,6 +49,7 @@ def rank(
     """  # noqa: E501
     from reclick.auction import rank_pages
     from reclick.models import load
+    from reclick.runtime.notebook import count_noun
 
     check_parquet(to, candidates, ads, overwrite=force)
     with progress_bars() as progress:
@@ -57,7 +58,8 @@ def rank(
         )
     write_parquet(pages, to, overwrite=force)
     data = {"to": to, "pages": len(pages), "objective": objective}
-    print_result(f"{len(pages):,} pages, each the exact maximum of {objective}\n{to}", data)
+    num_pages = count_noun(len(pages), "page")
+    print_result(f"{num_pages}, each the exact maximum of {objective}\n{to}", data)
 
 
 @as_command

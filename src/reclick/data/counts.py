@@ -33,6 +33,7 @@ from reclick.runtime import artifact
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location, resolve
 from reclick.runtime.jit import kernel
+from reclick.runtime.notebook import count_noun
 
 DECAY_TRACE = 1e-6  # residue of a query that decay may leave in one table only
 COUNT_ROUNDING = 1e-9  # the largest rounding error in a difference of decayed counts
@@ -140,8 +141,9 @@ class Counts:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        names = f"{len(self.queries):,} queries, {len(self.ads):,} ads"
-        return f"Counts({self.total:,.0f} sessions, {names}, {len(self.impressions):,} pairs)"
+        names = f"{count_noun(len(self.queries), 'query')}, {count_noun(len(self.ads), 'ad')}"
+        pairs = count_noun(len(self.impressions), "pair")
+        return f"Counts({count_noun(self.total, 'session')}, {names}, {pairs})"
 
     @classmethod
     def sum(cls, parts: Sequence[Counts]) -> Counts:
@@ -344,7 +346,7 @@ class Counts:
         >>> visits = {"query": ["q", "q"], "click_sequence": ["1", "1,2"]}
         >>> visits |= {"page_length": [2, 2], "sessions": [1, 1]}
         >>> Counts.from_tables(pairs, visits)
-        Counts(2 sessions, 1 queries, 2 ads, 2 pairs)
+        Counts(2 sessions, 1 query, 2 ads, 2 pairs)
         """
         if visits is not None:
             return cls.from_tables(tables_from_results(tables, visits))

@@ -24,6 +24,11 @@ EXPECTED = {
     TIME: "a time (a timestamp, a date, a number or text)",
     FLAG: "true or false, or a number that is 0 for false",
 }
+SPLIT = {  # how lists are made of a column of text in pandas
+    IDS: "df[{0!r}].str.split(',')",
+    POSITIONS: "[[int(i) for i in text.split(',') if i] for text in df[{0!r}]]",
+    NUMBERS: "[[float(x) for x in text.split(',') if x] for text in df[{0!r}]]",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +152,24 @@ def check_types(
             continue
         arrow_type = schema.field(names[column.name]).type
         if not ACCEPTS[column.kind](arrow_type):
-            raise LogError(*explain_type(column, where, str(arrow_type)))
+            change = _explain_split(column.kind, names[column.name], arrow_type)
+            raise LogError(*explain_type(column, where, str(arrow_type), change))
 
 
-def explain_type(column: Column, where: str, got: str) -> tuple[Part, ...]:
-    """The message for a column of the wrong type."""
+def explain_type(column: Column, where: str, got: str, change: str = "") -> tuple[Part, ...]:
+    """The message for a column of the wrong type; `change` is how its values get the right one."""
     expected = f"{column.name} in {where}: expected {EXPECTED[column.kind]}, got {got}."
     if column.need:
         return (f"{expected} Rename the column, or convert it: {column.need}.",)
-    return (f"{expected} Give the right column with ", name_column(column.name), ".")
+    give = f"{change} If another column has them, name it" if change else "Give the right column"
+    return (f"{expected} {give} with ", name_column(column.name), ".")
+
+
+def _explain_split(kind: str, name: str, arrow_type: pa.DataType) -> str:
+    """How to make lists of text such as "a,b"; empty for other types."""
+    if kind not in SPLIT or not is_string(arrow_type):
+        return ""
+    return f"Split the text into lists, in pandas: df[{name!r}] = {SPLIT[kind].format(name)}."
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -60,7 +60,7 @@ def count(
     `DuckDBEngine` spills them to disk.
 
     >>> count({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
-    Counts(1 sessions, 1 queries, 2 ads, 2 pairs)
+    Counts(1 session, 1 query, 2 ads, 2 pairs)
     """
     engine, log = as_engine(engine), open_log(sessions)
     with track_progress(progress, f"Counting {log.name}"):

@@ -59,7 +59,7 @@ class DuckDBEngine(LocalEngine):
     >>> engine = DuckDBEngine(memory_limit="500MB", threads=1)
     >>> import reclick as rc
     >>> rc.count({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[2, 1]]}, engine=engine)
-    Counts(1 sessions, 1 queries, 2 ads, 2 pairs)
+    Counts(1 session, 1 query, 2 ads, 2 pairs)
     """
 
     def __init__(self, *, memory_limit: str | None = None, threads: int | None = None) -> None:

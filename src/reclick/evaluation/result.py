@@ -25,7 +25,7 @@ from reclick.models.kernels.stops_and_transitions import pooled_events
 from reclick.profile import LogProfile
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location
-from reclick.runtime.notebook import render_card, render_table
+from reclick.runtime.notebook import count_noun, render_card, render_table
 from reclick.runtime.outputs import write_files, write_text
 
 EVALUATION_FILES = (
@@ -185,8 +185,8 @@ class Evaluation:
         models = ", ".join(self.scores["model"].unique().to_pylist())
         if self.profile is None:
             return f"Evaluation({', '.join(self.details['models'])}, not scored)"
-        sessions, scores = f"{self.profile.sessions:,.0f}", f"{len(self.scores):,}"
-        return f"Evaluation({models} on {sessions} sessions, {scores} scores)"
+        sessions = count_noun(self.profile.sessions, "session")
+        return f"Evaluation({models} on {sessions}, {count_noun(len(self.scores), 'score')})"
 
 
 class ScoredModel(NamedTuple):

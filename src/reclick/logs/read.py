@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -29,6 +29,7 @@ from reclick.logs.files.source import (
     OnError,
     RawBatch,
     Source,
+    abbreviate,
     check_on_error,
     find_files,
     is_paths,
@@ -38,7 +39,7 @@ from reclick.logs.files.source import (
 from reclick.logs.session_log import SessionLog
 from reclick.logs.side_tables import read_ads
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.filesystem import AnyPath, Location, as_path, is_glob
 from reclick.runtime.outputs import check_targets, refuse_source_files
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("reclick")
 OWN_FORMAT = "sessions"
+READ_CALL = "rc.read_sessions(log"  # in advice about a log that another function opens
 MAX_QUICK_RETURN = 3600.0  # seconds
 PageSource = Literal["hits", "impressions"]  # what a page of a log of events shows
 
@@ -93,11 +95,13 @@ def read_sessions(
     check_range("quick_return_seconds", quick_return_seconds, 0.0, MAX_QUICK_RETURN)
     if isinstance(source, SessionLog):
         raise LogError("This log is open already. Give read_sessions its files or table.")
-    texts = None if ads is None else read_ads(ads, on_error=on_error)
+    table = _as_columns(source)
+    _refuse_misshapen_page(table, clicks_required=clicks_required)
+    texts = None if ads is None else _read_text(ads, on_error=on_error)
     columns_to_read = LOG_COLUMNS if clicks_required else PAGE_LOG_COLUMNS
     with track_progress(progress, "Reading"):
         log = _open(
-            _as_columns(source),
+            table,
             format,
             columns,
             columns_to_read,
@@ -129,7 +133,12 @@ def as_log(
     1
     """
     if not isinstance(source, SessionLog):
-        log = read_sessions(source, ads=ads, clicks_required=clicks_required)
+        try:
+            log = read_sessions(source, ads=ads, clicks_required=clicks_required)
+        except LogError as error:  # the caller has none of the options that it names
+            error.set_call(READ_CALL)
+            raise
+        log.call = READ_CALL
         if one_pass:
             log.keep_no_copy()
         return log
@@ -143,9 +152,18 @@ def as_log(
     return source if ads is None else with_text(source, ads)
 
 
+def _read_text(ads: Any, on_error: OnError = "raise") -> pa.Table:
+    """Read the text of ads for a function that has no options for its table."""
+    try:
+        return read_ads(ads, on_error=on_error)
+    except LogError as error:
+        error.set_call("rc.read_ads(ads")
+        raise
+
+
 def with_text(log: SessionLog, text: object) -> SessionLog:
     """The same log with the text of more ads; a new text of an ad replaces the old one."""
-    new_log, new_ads = copy(log), read_ads(text)
+    new_log, new_ads = copy(log), _read_text(text)
     if log.ads is not None:
         is_other = pc.invert(pc.is_in(log.ads["ad"], new_ads["ad"].combine_chunks()))
         new_ads = pa.concat_tables([new_ads, log.ads.filter(is_other)])
@@ -243,9 +261,49 @@ def _as_columns(source: Any) -> Any:
     query, ads = source[:2]
     if isinstance(ads, str) or not isinstance(ads, Sequence | np.ndarray | pa.Array):
         return source
+    if not all(isinstance(clicks, Iterable) for clicks in source[2:]):
+        return source
     names = ("query", "ads", "clicks")[: len(source)]
     values = (query, *(list(each) for each in source[1:]))
     return {name: [value] for name, value in zip(names, values, strict=True)}
+
+
+def _refuse_misshapen_page(source: Any, *, clicks_required: bool) -> None:
+    """Raise if a source is meant as a page, or as pages, but does not have their shape."""
+    if not _is_misshapen_page(source):
+        return
+    more, columns = ("", "") if not clicks_required else (", [position, …]", ", 'clicks': …")
+    raise LogError(
+        f"This is not a page: got {abbreviate(source)}. Give a page as (query, [ad, …]{more}), or "
+        f"pages as {{'query': [...], 'ads': [[...], ...]{columns}}}."
+    )
+
+
+def _is_misshapen_page(source: Any) -> bool:
+    if isinstance(source, dict):
+        return _has_column_of_one_page(source)
+    if not isinstance(source, list | tuple) or not source:
+        return False
+    if is_paths(source):  # a tuple of a query and one ad may also be two files
+        is_pair = isinstance(source, tuple) and len(source) == 2
+        return is_pair and not any(map(_is_file_like, source))
+    has_parts = isinstance(source[0], str) and len(source) in {2, 3}
+    return has_parts or isinstance(source[0], tuple | list | dict)
+
+
+def _has_column_of_one_page(columns: dict[Any, Any]) -> bool:
+    """Whether the query is one text, or the ads are texts instead of lists."""
+    ads = columns.get("ads")
+    is_list_of_texts = isinstance(ads, list | tuple) and len(ads) > 0 and isinstance(ads[0], str)
+    return is_list_of_texts or any(isinstance(columns.get(name), str) for name in ("query", "ads"))
+
+
+def _is_file_like(place: Any) -> bool:
+    """Whether a text may be the path of a file: it exists, or is written like a path."""
+    if not isinstance(place, str):
+        return True
+    path = as_path(place)
+    return bool(path.suffix) or "/" in place or "\\" in place or is_glob(path) or path.exists()
 
 
 def _check_options(on_error: OnError, max_ads: int, cleaning: Cleaning | None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from reclick.logs.validation.reasons import (
 )
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location
-from reclick.runtime.notebook import render_card
+from reclick.runtime.notebook import count_noun, render_card
 from reclick.runtime.outputs import refuse_source_files
 from reclick.runtime.parallel import prefetch
 from reclick.runtime.progress import report_progress
@@ -300,6 +300,7 @@ class SessionLog:
         self.provenance = provenance
         self.files: tuple[AnyPath, ...] = ()  # that the log is read from
         self.text_files: tuple[AnyPath, ...] = ()  # that the text of its ads is read from
+        self.call = ""  # that opens it with options, if a function without options has opened it
         self._sources = sources
         self._summary: ReadSummary | None = None
         self._is_part = False  # whether this is a part of a log that several processes read
@@ -500,7 +501,10 @@ class SessionLog:
             summary = self.provenance.add_to(summary)
         self._summary = summary
         if builder.dropped and self.on_error == "raise":
-            raise bad_rows_error(builder.rows, summary.dropped, summary.examples, self.name)
+            error = bad_rows_error(builder.rows, summary.dropped, summary.examples, self.name)
+            if self.call:
+                error.set_call(self.call)
+            raise error
 
     def _advise_on_streams(self) -> str:
         if not any(isinstance(source, StreamSource) for source in self._sources):
@@ -527,7 +531,7 @@ class SessionLog:
         return render_card(f"Log {self.name}", facts)
 
     def __repr__(self) -> str:
-        rows = "" if self.num_rows is None else f", {self.num_rows:,} rows"
+        rows = "" if self.num_rows is None else f", {count_noun(self.num_rows, 'row')}"
         known_clicks = None if self.provenance is None else self.provenance.clicks
         advice = f"\n  {self.advice}" if known_clicks == 0 else ""
         return f"SessionLog({self.name}{rows}){advice}"

@@ -23,6 +23,7 @@ from reclick.data.ragged import Int32, Int64, run_indices, starts_from_sizes
 from reclick.data.stored_tables import read_lists, table_error
 from reclick.errors import UsageError
 from reclick.runtime.arguments import check_arguments
+from reclick.runtime.notebook import count_noun
 
 ROW_TYPES = ("query", "pair", "visit", "sequence", "ad")
 WHOLE_LOG = "log"  # the type of a table without rows of queries
@@ -73,8 +74,9 @@ class TrainingTotals(NamedTuple):
         )
 
     def __str__(self) -> str:
-        names = f"{self.queries:,} queries, {self.ads:,} ads"
-        return f"Counts({self.sessions:,.0f} sessions, {names}, {self.pairs:,} pairs)"
+        names = f"{count_noun(self.queries, 'query')}, {count_noun(self.ads, 'ad')}"
+        pairs = count_noun(self.pairs, "pair")
+        return f"Counts({count_noun(self.sessions, 'session')}, {names}, {pairs})"
 
 
 @dataclass(frozen=True)

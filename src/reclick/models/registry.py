@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -10,7 +9,14 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, TypeVar
 
-from reclick.errors import ReclickError, SettingError, StoreError, UnknownModelError, UsageError
+from reclick.errors import (
+    ReclickError,
+    SettingError,
+    StoreError,
+    UnknownModelError,
+    UsageError,
+    suggest_names,
+)
 from reclick.runtime.arguments import check_arguments
 
 if TYPE_CHECKING:
@@ -96,8 +102,7 @@ Did you mean 'pbm'?
         if known_name in self._installed:
             entry_point = self._installed[known_name]
             return self.add(_load_installed(entry_point), expected_name=known_name)
-        near = difflib.get_close_matches(str(name).lower(), self, n=1)
-        advice = f"Did you mean {near[0]!r}?" if near else ""
+        advice = suggest_names(name.lower(), self, most=1)
         raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}", advice)
 
     def add(self, model: Model, *, expected_name: str | None = None) -> Model:

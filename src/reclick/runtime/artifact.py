@@ -145,7 +145,13 @@ def _as_store_error(error: Exception, folder: AnyPath) -> StoreError:
 
 def is_artifact(folder: object) -> bool:
     """Whether this is the path of a folder that Reclick wrote."""
-    return is_location(folder) and (as_path(folder) / MANIFEST).is_file()  # type: ignore[arg-type]
+    if not is_location(folder):
+        return False
+    path = as_path(folder)  # type: ignore[arg-type]
+    is_remote_log = isinstance(path, RemotePath) and path.suffix in LOG_SUFFIXES
+    if is_remote_log and path.is_file():  # looked for first, so that an error names it
+        return False
+    return (path / MANIFEST).is_file()
 
 
 def fingerprint(folder: Location) -> str:

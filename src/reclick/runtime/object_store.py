@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from reclick.errors import StoreError, UsageError, mask_secrets
+from reclick.errors import MissingExtraError, StoreError, UsageError, mask_secrets
 
 S3 = frozenset({"s3", "s3a"})
 HTTP = frozenset({"http", "https"})
@@ -100,7 +100,7 @@ PROBLEMS = (
     ),
 )
 ADVICE = {  # where a file system cannot be opened
-    **dict.fromkeys(HTTP, "install reclick[remote]"),
+    **dict.fromkeys(HTTP, "pip install 'reclick[remote]' installs what reads it"),
     "hdfs": "Hadoop's client is needed here: install it and Java, and set JAVA_HOME, HADOOP_HOME "
     "and CLASSPATH (to what `hadoop classpath --glob` prints)",
 }
@@ -248,6 +248,11 @@ def _connect_any(scheme: str, authority: str, query: str) -> tuple[Any, str]:
 
         filesystem, root = url_to_fs(f"{scheme}://{authority}", **dict(parse_qsl(query)))
     except (ArrowException, ImportError, OSError, ValueError, TypeError) as error:
+        if scheme in HTTP and isinstance(error, ImportError):
+            raise MissingExtraError(
+                f"Reading {scheme} needs fsspec and aiohttp: install them with "
+                "pip install 'reclick[remote]'."
+            ) from None
         messages = (str(problem) for problem in (arrow_error, f"fsspec: {error}") if problem)
         # After the first line come the places that were tried
         problems = [_shorten(message.partition("\n")[0]) for message in messages]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -185,6 +187,35 @@ def test_something_else_is_refused_with_what_can_be_read() -> None:
         read_sessions(5)
 
 
+GIVE_PAGES = "Give a page as (query, [ad, …]), or pages as {'query': [...], 'ads': [[...], ...]}."
+MISSHAPEN_PAGES = [
+    ("pizza", "a"),
+    ("pizza", {"a", "b"}),
+    ("pizza", ["a", "b"], 1),
+    ["pizza", ["a", "b"]],
+    [("pizza", ["a", "b"])],
+    {"query": "pizza", "ads": ["a", "b"]},
+    {"query": ["pizza"], "ads": ["a", "b"]},
+    {"query": ["pizza"], "ads": ["a"]},
+    [{"query": "pizza", "ads": ["a", "b"]}],
+]
+
+
+@pytest.mark.parametrize("source", MISSHAPEN_PAGES, ids=repr)
+def test_something_like_a_page_is_told_the_shape_of_pages(source: Any) -> None:
+    with pytest.raises(LogError, match=rf"This is not a page: got .*{re.escape(GIVE_PAGES)}"):
+        read_sessions(source)
+    with pytest.raises(LogError, match=r"\(query, \[ad, …\], \[position, …\]\), or pages as"):
+        read_sessions(source, clicks_required=True)
+
+
+def test_two_files_are_no_page(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=r"one\.parquet does not exist"):
+        read_sessions(("one.parquet", "two.parquet"))
+    with pytest.raises(LogError, match="pizza does not exist"):
+        read_sessions(["pizza", "a"])
+
+
 def test_a_wrong_type_and_a_missing_column_are_told() -> None:
     with pytest.raises(
         LogError, match="ads in the table: expected a list of text or whole-number ids, got string"
@@ -197,3 +228,40 @@ def test_a_wrong_type_and_a_missing_column_are_told() -> None:
 def test_an_empty_table_has_no_rows() -> None:
     with pytest.raises(LogError, match="table has no rows"):
         read_back(read_sessions(SCHEMA.empty_table()))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expression"),
+    [
+        ("ads", "a,b", r"df['term'] = df['term'].str.split(',')"),
+        (
+            "clicks",
+            "2,1",
+            "df['term'] = [[int(i) for i in text.split(',') if i] for text in df['term']]",
+        ),
+    ],
+)
+def test_text_in_place_of_lists_is_told_how_to_split_it(
+    name: str, text: str, expression: str
+) -> None:
+    frame = pd.DataFrame({"query": ["q"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
+    df = frame.drop(columns=name).assign(term=[text])
+    with pytest.raises(LogError, match=rf"Split the text .*: {re.escape(expression)}\. If another"):
+        read_sessions(df, columns={name: "term"})
+    exec(expression, {"df": df})  # noqa: S102, the advice that was printed
+    (row,) = read_back(read_sessions(df, columns={name: "term"}))
+    assert row == {"query": "q", "ads": ["a", "b"], "clicks": [2, 1]}
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, dict, pa.table], ids=repr)
+def test_positions_that_are_whole_floats_are_read(make: Any) -> None:
+    columns = {"query": ["q", "q", "q"], "ads": [["a", "b"]] * 3, "clicks": [[2.0, 1.0], [], None]}
+    rows = read_back(read_sessions(make(columns)))
+    assert [row["clicks"] for row in rows] == [[2, 1], [], []]
+
+
+@pytest.mark.parametrize("position", [1.5, float("inf"), 1e300])
+def test_positions_that_are_not_whole_are_told(position: float) -> None:
+    columns = {"query": ["q"], "ads": [["a", "b"]], "clicks": [[position]]}
+    with pytest.raises(LogError, match=r"clicks in the table: expected a list of whole numbers"):
+        read_sessions(pl.DataFrame(columns))

@@ -123,7 +123,7 @@ def test_a_wrong_type_is_told_before_any_row_is_read(tmp_path: Path) -> None:
     )
     message = (
         r"clicks in week2\.parquet: expected a list of whole numbers, got string\. "
-        r"Give the right column with columns=\{'clicks': \.\.\.\}"
+        r"Split the text into lists.* If another column has them, name it with columns=\{'clicks': "
     )
     with pytest.raises(LogError, match=message):
         read_sessions(tmp_path / "week2.parquet")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import types as kind_of
 
 from reclick.data.arrow_checks import check_batch
-from reclick.data.schema import Column
+from reclick.data.schema import EXPECTED, POSITIONS, Column, is_list
 from reclick.errors import LogError
 from reclick.logs.files.lake import open_lake_table
 from reclick.logs.files.source import MAX_BATCH_ROWS, RawBatch
@@ -144,7 +144,7 @@ def open_table(
         schema, num_rows = _collect(source.head(0)).schema, None
         load = lambda: _collect(source)  # noqa: E731
     else:
-        table = _to_arrow(source)
+        table = _with_whole_positions(_to_arrow(source), columns_to_read, mapping)
         schema, num_rows = table.schema, table.num_rows
         load = lambda: table  # noqa: E731
     return TableSource(
@@ -196,6 +196,30 @@ def _to_arrow(source: Any) -> pa.Table:
             "The table cannot be read through Arrow: a column mixes types, has a name twice, or is "
             f"sparse ({error}). Make each column of one plain type, with a name of its own."
         ) from error
+
+
+def _with_whole_positions(
+    table: pa.Table, columns_to_read: Sequence[Column], mapping: dict[str, str]
+) -> pa.Table:
+    """The table with clicks that are lists of floats, such as 2.0, as lists of whole numbers."""
+    for column in columns_to_read:
+        name = mapping.get(column.name, column.name)
+        if column.kind != POSITIONS or table.column_names.count(name) != 1:
+            continue
+        index, kind = table.column_names.index(name), table[name].type
+        if not (is_list(kind) and kind_of.is_floating(kind.value_type)):
+            continue
+        for batch in table.select([name]).to_batches():
+            check_batch(batch, TABLE_NAME)
+        try:
+            whole = table[name].cast(pa.large_list(pa.int64()))
+        except pa.ArrowException as error:
+            raise LogError(
+                f"{column.name} in the {TABLE_NAME}: expected {EXPECTED[POSITIONS]}, such as "
+                f"[2, 1] ({error}). Give the positions of the clicked ads, from 1."
+            ) from error
+        table = table.set_column(index, name, whole)
+    return table
 
 
 def _table_from_dict(columns: dict[str, Any]) -> pa.Table:

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.counts import Counts
-from reclick.errors import Argument, NotFittedError, UsageError, check_whole
+from reclick.errors import Argument, NotFittedError, UsageError, check_whole, suggest_names
 from reclick.models.provenance import SeenLogs
 from reclick.models.query_rows import TrainingTotals
 from reclick.models.settings import Setting, declare_settings, setting
 from reclick.models.text_pair_index import Corpus, TextPairIndex
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.notebook import render_card
+from reclick.runtime.notebook import count_noun, render_card
 from reclick.text.tokens import AdTokens
 
 if TYPE_CHECKING:
@@ -67,9 +67,10 @@ class DescribedModel(DeclaredSettings):
         self.prior_mean_: float  # of attractiveness
         for name in values:
             if name not in self.settings:
+                near = suggest_names(name, self.settings, most=1)
                 raise UsageError(
                     f"{name!r} is not a setting of {type(self).__name__}. "
-                    f"Settings: {', '.join(self.settings)}."
+                    f"{near}{' ' * bool(near)}Settings: {', '.join(self.settings)}."
                 )
         for name, definition in self.settings.items():
             setattr(self, name, definition.check(name, values.get(name, definition.default)))
@@ -151,8 +152,9 @@ class DescribedModel(DeclaredSettings):
         if self.fitted:
             totals = self.training_totals
             facts["fitted on"] = (
-                f"{totals.sessions:,.0f} sessions, {totals.queries:,} queries, "
-                f"{totals.pairs:,} (query, ad) pairs"
+                f"{count_noun(totals.sessions, 'session')}, "
+                f"{count_noun(totals.queries, 'query')}, "
+                f"{count_noun(totals.pairs, '(query, ad) pair')}"
             )
             facts["fit"] = getattr(self, "message_", "")
         else:
