@@ -215,7 +215,7 @@ def test_the_report_has_every_figure(comparison: rc.MechanismComparison, tmp_pat
     assert len(ids) == len(set(ids))
     value = comparison.scores.to_pylist()[0]["value"]
     assert f"{value:.4f}" in page
-    assert "0.0\u00a0% to VCG" in page
+    assert "0.0\u00a0% under VCG" in page
     assert "vcg" in str(comparison)
 
 

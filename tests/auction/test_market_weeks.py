@@ -143,7 +143,7 @@ def test_the_command_simulates_under_a_mechanism(tmp_path: Path, run: Run) -> No
     assert week.column_names[-2:] == ["bids", "prices"]
     code, _, err = run(*simulate, "--auction", "vcg")
     assert code == 2
-    assert "go together" in err
+    assert "--auction needs --model" in err
     code, _, err = run(*simulate, "--auction", "gfp", "--model", "model")
     assert code == 2
     assert "got 'gfp'" in err

@@ -192,7 +192,7 @@ def test_lists_as_pandas_prints_them_are_explained(run: Run) -> None:
         ("p.csv", b"PAR1\x15\x04", "p.csv is a Parquet file: rename it to end in .parquet."),
         (
             "gz.csv",
-            gzip.compress(SPACES.encode()),
+            gzip.compress(SPACES.encode(), mtime=0),
             "gz.csv is compressed with gzip: rename it to end in .csv.gz.",
         ),
         ("u16.tsv", SPACES.encode("utf-16"), "u16.tsv is UTF-16: save it as UTF-8."),

@@ -103,12 +103,12 @@ def test_a_format_nobody_named_is_recognised(tmp_path: Path) -> None:
 
 
 def test_what_no_format_recognises_keeps_the_first_error(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="the file type is not known"):
+    with pytest.raises(LogError, match="is not that of a known file type"):
         read_sessions(written(tmp_path, "something else"))
 
 
 def test_reclicks_own_columns_are_asked_for_by_their_name(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="the file type is not known"):
+    with pytest.raises(LogError, match="is not that of a known file type"):
         read_sessions(written(tmp_path), format="sessions")
 
 

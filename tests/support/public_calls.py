@@ -378,7 +378,16 @@ FOR_CODE: dict[str, set[str]] = {
     "Clicks": {"select"},
     "ClickModel": {"map_batch", "map_pages", "score_clicks", "find_known", "find_volumes"},
     "Counts": {"from_tables", "of_sequences", "split"},
-    "Engine": {"prepare", "reduce", "map", "fold", "join_parts", "read_parts", "run", "run_parts"},
+    "Engine": {
+        "prepare",
+        "reduce",
+        "map",
+        "map_parts",
+        "join_parts",
+        "read_parts",
+        "run",
+        "run_parts",
+    },
     "GroupedSessions": {"keep_queries", "reweight", "select"},
     "PageDistribution": {
         "top_sequences",

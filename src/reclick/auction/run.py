@@ -58,7 +58,7 @@ class AuctionRules:
         if self.satisfaction_weight and not model.satisfaction:
             raise CannotAnswerError(
                 f"satisfaction_weight={self.satisfaction_weight:g}: {type(model).__name__} does "
-                "not say whether a session ends satisfied. Use LuceClick or MultiClick."
+                "not estimate satisfaction. Use LuceClick or MultiClick."
             )
         return self
 

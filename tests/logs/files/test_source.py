@@ -88,7 +88,7 @@ def test_a_folder_without_logs_lists_the_formats(tmp_path: Path) -> None:
 
 def test_an_unknown_ending_lists_the_formats(tmp_path: Path) -> None:
     (tmp_path / "log.xlsx").write_text("x")
-    with pytest.raises(LogError, match=r"log\.xlsx.*the file type is not known.*\.parquet"):
+    with pytest.raises(LogError, match=r"log\.xlsx.*is not that of a known file type.*\.parquet"):
         read_sessions(tmp_path / "log.xlsx")
 
 
