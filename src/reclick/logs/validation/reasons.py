@@ -1,4 +1,7 @@
-"""The reasons why a row is bad. Rows are counted by these texts, which users read."""
+"""The reasons why a row is bad. Rows are counted by these texts, which users read.
+
+`SummaryBuilder` in `logs/session_log.py` counts them.
+"""
 
 from __future__ import annotations
 
