@@ -169,11 +169,12 @@ def test_an_interrupted_fit_leaves_nothing(where: list[object], log: Path, tmp_p
         lines.append(line)
         if "iterations" in line:
             break
-    assert running.poll() is None, lines
+    assert running.poll() is None, "".join(lines[-10:])
     java = [each for each in psutil.Process(running.pid).children() if "java" in each.name()]
     assert len(java) == 1
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does
     rest = running.stderr.read()
+    running.stderr.close()
     assert running.wait(WAIT) == 130, rest
     watchdog.cancel()
     assert rest.strip().endswith("either the new version or the old one.")
