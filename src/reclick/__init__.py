@@ -482,7 +482,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"reclick.{name}")
     if name not in _HOME:
-        from reclick.errors import suggest_names
+        from reclick.runtime.wording import suggest_names
 
         advice = suggest_names(name, __all__) or "dir(reclick) lists all names."
         raise AttributeError(f"module 'reclick' has no attribute {name!r}. {advice}")

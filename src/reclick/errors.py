@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
@@ -134,6 +134,11 @@ class LogError(ReclickError, ValueError):
         return (*self.args, " Then pass what it returns.") if python and has_call else self.args
 
 
+def permission_error(where: str) -> LogError:
+    """Make the error for a file that this user may not read."""
+    return LogError(f"{where} cannot be opened: permission denied. Check who may read it.")
+
+
 class BadRowsError(LogError):
     """Some rows are bad and `on_error` is "raise"."""
 
@@ -253,28 +258,6 @@ def _shorten(value: object) -> str:
     except Exception:  # of another library, such as a closed DuckDB relation
         return f"a {type(value).__name__}"
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
-
-
-def suggest_names(name: object, names: Iterable[str], most: int = 3) -> str:
-    """Return a question with the names that are near to an unknown one; empty if none is.
-
-    >>> suggest_names("Luceclick", ["LuceClick", "MultiClick"])
-    "Did you mean 'LuceClick'?"
-    >>> suggest_names("xyz", ["LuceClick", "MultiClick"])
-    ''
-    """
-    import difflib  # only for errors
-
-    by_key: dict[str, list[str]] = {}
-    for each in names:
-        by_key.setdefault(each.lower(), []).append(each)
-    key = str(name).lower()
-    keys = [key] if key in by_key else difflib.get_close_matches(key, by_key, most)
-    near = [repr(each) for near_key in keys for each in by_key[near_key]][:most]
-    if not near:
-        return ""
-    others = f"{', '.join(near[:-1])} or " if len(near) > 1 else ""
-    return f"Did you mean {others}{near[-1]}?"
 
 
 def check_choice(argument: str, value: object, choices: Sequence[str]) -> None:

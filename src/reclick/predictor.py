@@ -44,10 +44,10 @@ from reclick.models.batching import open_pages
 from reclick.models.bucketed_model import BucketedModel
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location, arrow_input, as_path
-from reclick.runtime.notebook import count_noun
 from reclick.runtime.outputs import atomic_file, check_targets, scratch_file, scratch_folder
 from reclick.runtime.parallel import thread_limit
 from reclick.runtime.progress import ProgressOption, track_progress
+from reclick.runtime.wording import count_noun
 from reclick.text.word_rates import TextIndex
 
 BATCH_LABEL = "the batch"

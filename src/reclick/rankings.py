@@ -26,8 +26,9 @@ from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
 from reclick.models.impression_values import ImpressionValues
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.notebook import count_noun, render_text
+from reclick.runtime.notebook import render_text
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
+from reclick.runtime.wording import count_noun
 
 SESSION_DRAWS = 2_000  # resamples if no parameter is drawn, as these are fast
 

@@ -47,9 +47,7 @@ class MechanismComparison:
     """The result of `compare_mechanisms`, as tables."""
 
     scores: pa.Table  # mechanism, bids, metric: value per page, and its relative change from gsp
-    incentives: (
-        pa.Table
-    )  # mechanism: share of bidders who gain by misreporting their value, and how much
+    incentives: pa.Table  # mechanism: share of bidders who gain by misreporting, and how much
     frontier: pa.Table  # mechanism, satisfaction weight: change of welfare and satisfaction
     advertisers: pa.Table  # advertiser: its gain with gsp and with vcg
     details: dict[str, Any]

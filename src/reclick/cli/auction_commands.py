@@ -49,7 +49,7 @@ def rank(
     """  # noqa: E501
     from reclick.auction import rank_pages
     from reclick.models import load
-    from reclick.runtime.notebook import count_noun
+    from reclick.runtime.wording import count_noun
 
     check_parquet(to, candidates, ads, overwrite=force)
     with progress_bars() as progress:

@@ -230,11 +230,13 @@ def guess_suffix(head: bytes) -> str:
     >>> guess_suffix(b"PAR1..."), guess_suffix(b' {"query": 1}'), guess_suffix(b"query\tads")
     ('.parquet', '.jsonl', '.tsv')
     """
+    from reclick.runtime.parquet_layout import PARQUET_MAGIC
+
     if head.startswith(GZIP_START):
         with suppress(zlib.error):  # damaged gzip raises an error when it is read
             head = zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
         return f"{guess_suffix(head.removeprefix(GZIP_START))}.gz"
-    if head.startswith(b"PAR1"):
+    if head.startswith(PARQUET_MAGIC):
         return ".parquet"
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if start in {b"{", b"["}:

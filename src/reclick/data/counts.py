@@ -33,7 +33,7 @@ from reclick.runtime import artifact
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location, resolve
 from reclick.runtime.jit import kernel
-from reclick.runtime.notebook import count_noun
+from reclick.runtime.wording import count_noun
 
 DECAY_TRACE = 1e-6  # residue of a query that decay may leave in one table only
 COUNT_ROUNDING = 1e-9  # the largest rounding error in a difference of decayed counts

@@ -23,9 +23,9 @@ from reclick.errors import LogError
 from reclick.runtime.filesystem import AnyPath, RemotePath, arrow_input
 from reclick.runtime.object_store import explain_remote_errors
 from reclick.runtime.parallel import parallel_map
+from reclick.runtime.parquet_layout import PARQUET_MAGIC
 from reclick.runtime.progress import report_progress
 
-MAGIC = b"PAR1"
 FOOTER_END = struct.Struct("<I4s")  # the size of the footer, and the magic
 COPY_BYTES = 8 << 20  # at a time
 # Thrift's types
@@ -56,7 +56,7 @@ def join_parquet(parts: Sequence[AnyPath], target: Path) -> int:
     """
     schema, footer, groups, rows = None, None, [], 0
     with target.open("wb") as out:
-        out.write(MAGIC)
+        out.write(PARQUET_MAGIC)
         for n_copied, part in enumerate(parts, 1):
             if part.stat().st_size:
                 with _open_part(part) as file:
@@ -80,7 +80,7 @@ def join_parquet(parts: Sequence[AnyPath], target: Path) -> int:
         footer[NUM_ROWS] = Field(footer[NUM_ROWS].kind, rows)
         content = encode_struct(footer)
         out.write(content)
-        out.write(FOOTER_END.pack(len(content), MAGIC))
+        out.write(FOOTER_END.pack(len(content), PARQUET_MAGIC))
     return rows
 
 
@@ -105,8 +105,8 @@ def _append(read: Callable[[int, int], bytes], size: int, out: BinaryIO) -> Stru
     footer_size, _ = FOOTER_END.unpack(read(end, size))
     end -= footer_size
     footer = decode_struct(read(end, end + footer_size))
-    shift = out.tell() - len(MAGIC)
-    starts = range(len(MAGIC), end, COPY_BYTES)
+    shift = out.tell() - len(PARQUET_MAGIC)
+    starts = range(len(PARQUET_MAGIC), end, COPY_BYTES)
     for piece in parallel_map(lambda start: read(start, min(start + COPY_BYTES, end)), starts):
         out.write(piece)
     for group in footer[ROW_GROUPS].value[1]:

@@ -25,8 +25,9 @@ from reclick.models.kernels.stops_and_transitions import pooled_events
 from reclick.profile import LogProfile
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location
-from reclick.runtime.notebook import count_noun, render_card, render_table
+from reclick.runtime.notebook import render_card, render_table
 from reclick.runtime.outputs import write_files, write_text
+from reclick.runtime.wording import count_noun
 
 EVALUATION_FILES = (
     *("scores.parquet", "differences.parquet", "curves.parquet"),

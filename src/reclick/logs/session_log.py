@@ -30,10 +30,11 @@ from reclick.logs.validation.reasons import (
 )
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location
-from reclick.runtime.notebook import count_noun, render_card
+from reclick.runtime.notebook import render_card
 from reclick.runtime.outputs import refuse_source_files
 from reclick.runtime.parallel import prefetch
 from reclick.runtime.progress import report_progress
+from reclick.runtime.wording import count_noun
 
 if TYPE_CHECKING:
     from reclick.logs.validation.validate import ValidatedBatch

@@ -23,7 +23,7 @@ from reclick.data.ragged import Int32, Int64, run_indices, starts_from_sizes
 from reclick.data.stored_tables import read_lists, table_error
 from reclick.errors import UsageError
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.notebook import count_noun
+from reclick.runtime.wording import count_noun
 
 ROW_TYPES = ("query", "pair", "visit", "sequence", "ad")
 WHOLE_LOG = "log"  # the type of a table without rows of queries

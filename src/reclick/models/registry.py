@@ -15,9 +15,9 @@ from reclick.errors import (
     StoreError,
     UnknownModelError,
     UsageError,
-    suggest_names,
 )
 from reclick.runtime.arguments import check_arguments
+from reclick.runtime.wording import suggest_names
 
 if TYPE_CHECKING:
     from reclick.data.batch import SessionBatch

@@ -1,4 +1,4 @@
-"""Objects as text and in notebooks: HTML that is escaped and in the colours of the page."""
+"""HTML of objects in notebooks: small, escaped, and in the colours of the page, light or dark."""
 
 from __future__ import annotations
 
@@ -8,17 +8,6 @@ from html import escape
 LINE = "border-bottom:1px solid rgba(128,128,128,.3)"
 TABLE = "border-collapse:collapse;margin:.4em 0;font-size:90%;background:transparent"
 CELL = f"padding:.15em .8em .15em 0;text-align:{{align}};vertical-align:top;{LINE}"
-
-
-def count_noun(number: float, noun: str) -> str:
-    """A number and a noun, in the singular for 1.
-
-    >>> count_noun(1, "query"), count_noun(2_000, "query"), count_noun(0, "ad")
-    ('1 query', '2,000 queries', '0 ads')
-    """
-    text = f"{number:,.0f}"
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{text} {noun if text == '1' else plural}"
 
 
 def render_card(title: str, facts: Mapping[str, object], note: str = "", *more: str) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from reclick.errors import LogError
+from reclick.errors import LogError, permission_error
 from reclick.runtime.filesystem import Location, RemotePath, as_path
 from reclick.runtime.jit import kernel, subkernel
 
@@ -37,7 +37,7 @@ COPIES = 3  # of the text in pages: unpacked, decoded and coded
 FEWEST_BYTES = 4  # of a value, decoded
 VALUE_BYTES = 12  # of a value besides its text: its offset or code, and its place in lists
 MAX_DEPTH = 32  # of structs in a footer; real ones have about ten
-MAGIC, FOOTER_END = b"PAR1", 8
+PARQUET_MAGIC, FOOTER_END = b"PAR1", 8
 HEADER_BYTES = 256  # of a page; with long statistics it has more
 # codes of the format
 BYTE_ARRAY, REQUIRED, REPEATED = 6, 0, 2
@@ -195,7 +195,7 @@ def read_layout(path: Location, where: str, content: bytes | None = None) -> Par
         file.seek(max(size - FOOTER_END, 0))
         end = file.read(FOOTER_END)
         length = int.from_bytes(end[:4], "little")
-        if end[4:] != MAGIC or length + FOOTER_END > size:
+        if end[4:] != PARQUET_MAGIC or length + FOOTER_END > size:
             raise damaged_parquet_error(where, "its end is not that of Parquet")
         file.seek(size - FOOTER_END - length)
         footer = file.read(length)
@@ -209,7 +209,7 @@ def read_layout(path: Location, where: str, content: bytes | None = None) -> Par
 def damaged_parquet_error(where: str, error: object) -> LogError:
     """Make the error for a file that cannot be read as Parquet."""
     if isinstance(error, PermissionError):
-        return LogError(f"{where} cannot be opened: permission denied. Check who may read it.")
+        return permission_error(where)
     return LogError(
         f"{where} cannot be read as Parquet: it is cut short, damaged or not Parquet ({error}). "
         "Write or copy it again."

@@ -47,10 +47,11 @@ from reclick.logs.files.log_file import CR_ADVICE, read_blocks
 from reclick.logs.files.source import RawBatch, abbreviate, drop_rows
 from reclick.runtime.filesystem import Location
 from reclick.runtime.parallel import thread_limit
+from reclick.runtime.parquet_layout import PARQUET_MAGIC
 
 MAX_RECORD_LINES = 1000  # limit of the lines of one quoted cell
 MAX_RECORD_BYTES = 4 << 20
-PARQUET_START, GZIP_START = b"PAR1", b"\x1f\x8b"
+GZIP_START = b"\x1f\x8b"
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 TRUE_WORDS, FALSE_WORDS = {"true", "t", "yes", "y"}, {"false", "f", "no", "n"}
 
@@ -154,7 +155,7 @@ def open_csv(
 def _refuse_other_types(first: bytes, where: str) -> None:
     """Raise if the first bytes are those of another type of file."""
     suffix = where.rpartition(".")[2]
-    if first.startswith(PARQUET_START):
+    if first.startswith(PARQUET_MAGIC):
         raise LogError(f"{where} is a Parquet file: rename it to end in .parquet.")
     if first.startswith(GZIP_START):
         raise LogError(f"{where} is compressed with gzip: rename it to end in .{suffix}.gz.")

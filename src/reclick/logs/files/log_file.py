@@ -26,7 +26,7 @@ from typing import IO, Any, cast
 import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
-from reclick.errors import LogError
+from reclick.errors import LogError, permission_error
 from reclick.runtime.filesystem import Location, arrow_input, as_path
 from reclick.runtime.object_store import guard_reading
 
@@ -147,9 +147,7 @@ class LogFile:
             with guard_reading(as_path(self.path)), self.open() as stream:
                 yield stream
         except PermissionError as error:
-            raise LogError(
-                f"{self.where} cannot be opened: permission denied. Check who may read it."
-            ) from error
+            raise permission_error(self.where) from error
         except READ_ERRORS as error:
             raise LogError(
                 f"{self.where} cannot be read to the end: {error}. Write or copy it again."

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.counts import Counts
-from reclick.errors import Argument, NotFittedError, UsageError, check_whole, suggest_names
+from reclick.errors import Argument, NotFittedError, UsageError, check_whole
 from reclick.models.provenance import SeenLogs
 from reclick.models.query_rows import TrainingTotals
 from reclick.models.settings import Setting, declare_settings, setting
 from reclick.models.text_pair_index import Corpus, TextPairIndex
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.notebook import count_noun, render_card
+from reclick.runtime.notebook import render_card
+from reclick.runtime.wording import count_noun, suggest_names
 from reclick.text.tokens import AdTokens
 
 if TYPE_CHECKING:

@@ -192,7 +192,8 @@ class StoredModel(DescribedModel):
         is_strict = name == "prior_mean_" and not 0 < float(numbers) < 1
         if is_strict or (numbers.size and (numbers.min() < low or numbers.max() > high)):
             expected = "no negative number" if high > 2 and not is_strict else "a probability"
-            expected = "a positive number" if name in FACTORS else expected
+            if name in FACTORS:
+                expected = "a positive number"
             raise StoreError(
                 f"The folder has {name} = {value!r:.100}, expected {expected}: it was altered. "
                 "Fit again, and save to a new folder."
