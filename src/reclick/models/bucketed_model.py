@@ -47,7 +47,7 @@ from reclick.models.query_rows import (
     TrainingTotals,
     concatenate_rows,
 )
-from reclick.models.registry import MODELS, check_answers, load
+from reclick.models.registry import MODELS, check_answers, explain_load_errors, load
 from reclick.models.text_pair_index import counts_from_tables
 from reclick.runtime import artifact
 from reclick.runtime.arguments import check_arguments
@@ -245,16 +245,9 @@ class BucketedModel(ClickModel):
         """Build the model of some queries."""
         model = self._whole_class(**self.get_params())
         model._corpus = self._corpus
-        try:
+        with explain_load_errors(self._folder):
             values = self._artifact.settings["values"]
             model._load_tables(values, rows.to_tables() | self._log_tables)
-        except StoreError as error:
-            raise StoreError(f"{self._folder} cannot be loaded. {error}") from error
-        except Exception as error:  # an altered folder may raise anything
-            raise StoreError(
-                f"{self._folder} cannot be loaded: {type(error).__name__}: {error}. It was "
-                "altered, or written by another version: fit again, and save to a new folder."
-            ) from error
         model.provenance_ = self.provenance_
         return model
 

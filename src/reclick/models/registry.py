@@ -205,7 +205,7 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
             f"{folder} holds the model {name!r}, which this Reclick does not know. If it is one "
             f"of your own, call rc.register first. Known: {', '.join(MODELS)}."
         )
-    try:
+    with explain_load_errors(folder):
         provenance: SeenLogs = ()
         if "provenance" in contents.tables:
             from reclick.models.provenance import provenance_from_table
@@ -225,6 +225,14 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
             model.provenance_ = provenance
             check_answers(model)
         model._origin = resolve(folder), contents.fingerprint
+    return model
+
+
+@contextmanager
+def explain_load_errors(folder: object) -> Iterator[None]:
+    """Turn the errors of a block that builds a model into StoreErrors that name its folder."""
+    try:
+        yield
     except StoreError as error:
         raise StoreError(f"{folder} cannot be loaded. {error}") from error
     except Exception as error:  # an altered folder may raise anything
@@ -232,7 +240,6 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
             f"{folder} cannot be loaded: {type(error).__name__}: {error}. It was altered, or "
             "written by another version: fit again, and save to a new folder."
         ) from error
-    return model
 
 
 @check_arguments
