@@ -15,10 +15,15 @@ HEAD = "| setting | default | values | what |\n|---|---|---|---|\n"
 def settings_table(name: str) -> str:
     """The settings of a model as a Markdown table."""
     rows = [
-        f"| `{setting}` | `{each.default!r}` | {each.values} | {each.help} |\n"
+        (f"`{setting}`", f"`{each.default!r}`", each.values, each.help)
         for setting, each in MODELS[name].settings.items()
     ]
-    return HEAD + "".join(rows)
+    return HEAD + "".join(f"| {' | '.join(map(escape_cell, row))} |\n" for row in rows)
+
+
+def escape_cell(text: str) -> str:
+    """The text of a cell, in which a bar would end the cell."""
+    return text.replace("|", "\\|")
 
 
 def with_table(page: str, name: str) -> str:

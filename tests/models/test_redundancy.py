@@ -15,7 +15,7 @@ from reclick.models import ClickModel, LuceClick, MultiClick
 from reclick.models.luce.e_step import score
 from reclick.models.luce.fit import TrainingData
 from reclick.models.noise import GroupedLog
-from reclick.models.redundancy import SEEN, page_overlap
+from reclick.models.redundancy import SEEN_WORD_LOSS, page_overlap
 from reclick.text.word_rates import TokenLists
 from tests.support.redundant_market import ADS, draw_sessions
 
@@ -28,7 +28,7 @@ def test_overlap_is_the_share_of_words_that_a_clicked_ad_has() -> None:
     tokens = TokenLists(np.array([0, 2, 5, 6]), words, np.ones(6, np.int32))
     found = page_overlap(tokens, np.array([0, 1, 2, 2, 1], np.int32), np.array([0, 3, 5]))
     expected = np.zeros((2, 3, 3))
-    expected[0, 0, 1], expected[0, 1, 0] = SEEN / 3, SEEN / 2
+    expected[0, 0, 1], expected[0, 1, 0] = SEEN_WORD_LOSS / 3, SEEN_WORD_LOSS / 2
     np.testing.assert_allclose(found, expected)
 
 

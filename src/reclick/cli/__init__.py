@@ -36,7 +36,7 @@ from reclick.cli.show_command import show
 from reclick.errors import Argument, ReclickError, SeenLogError
 from reclick.runtime.interrupts import interrupt_code, was_interrupted
 
-UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}  # of the output
+OUTPUT_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}  # of the output
 
 
 class ErrorHandlingGroup(TyperGroup):
@@ -65,7 +65,7 @@ class ErrorHandlingGroup(TyperGroup):
         except Exception as error:
             if was_interrupted():
                 exit_interrupted()
-            if not isinstance(error, OSError) or error.filename or error.errno not in UNWRITABLE:
+            if not isinstance(error, OSError) or error.filename or error.errno not in OUTPUT_ERRNOS:
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             show_error(f"The output cannot be written ({error.strerror}).")

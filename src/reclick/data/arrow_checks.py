@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.errors import LogError
 
@@ -22,11 +22,11 @@ BINARY_TYPES = {
     **{kind: kind for kind in (pa.binary(), pa.large_binary(), pa.binary_view())},
 }
 LIST_KINDS = (  # with the number of buffers of each
-    (kind_of.is_list, pa.list_, 2),
-    (kind_of.is_map, pa.list_, 2),
-    (kind_of.is_large_list, pa.large_list, 2),
-    (kind_of.is_list_view, pa.list_view, 3),
-    (kind_of.is_large_list_view, pa.large_list_view, 3),
+    (arrow_types.is_list, pa.list_, 2),
+    (arrow_types.is_map, pa.list_, 2),
+    (arrow_types.is_large_list, pa.large_list, 2),
+    (arrow_types.is_list_view, pa.list_view, 3),
+    (arrow_types.is_large_list_view, pa.large_list_view, 3),
 )
 
 
@@ -97,28 +97,28 @@ def _check_column(batch: pa.RecordBatch, index: int, where: str, *, offsets: boo
 
 def _check(array: pa.Array, *, offsets: bool) -> None:
     kind = array.type
-    if kind_of.is_dictionary(kind):
+    if arrow_types.is_dictionary(kind):
         _check_range(array.indices, len(array.dictionary))
         _check(array.dictionary, offsets=offsets)
     elif isinstance(kind, pa.BaseExtensionType):
         _check(array.storage, offsets=offsets)
-    elif kind_of.is_struct(kind):
+    elif arrow_types.is_struct(kind):
         for index in range(kind.num_fields):
             _check(array.field(index), offsets=offsets)
-    elif kind_of.is_fixed_size_list(kind):
+    elif arrow_types.is_fixed_size_list(kind):
         size = kind.list_size
         _check(array.values.slice(array.offset * size, len(array) * size), offsets=offsets)
-    elif kind_of.is_list(kind) or kind_of.is_large_list(kind) or kind_of.is_map(kind):
+    elif arrow_types.is_list(kind) or arrow_types.is_large_list(kind) or arrow_types.is_map(kind):
         if offsets:
             _check_list_offsets(array)
         if len(array):
             first, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
             _check(array.values.slice(first, end - first), offsets=offsets)
-    elif kind_of.is_list_view(kind) or kind_of.is_large_list_view(kind):
+    elif arrow_types.is_list_view(kind) or arrow_types.is_large_list_view(kind):
         if offsets:
             _check_list_offsets(array)
         _check(array.values, offsets=offsets)
-    elif kind_of.is_nested(kind):  # unions and run-end-encoded values
+    elif arrow_types.is_nested(kind):  # unions and run-end-encoded values
         array.validate(full=True)
     elif offsets and kind in BINARY_TYPES:
         array.view(BINARY_TYPES[kind]).validate(full=True)  # as bytes: without a check of UTF-8
@@ -150,6 +150,6 @@ def _check_range(codes: pa.Array, size: int) -> None:
 def _may_have_codes(kind: pa.DataType) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         return _may_have_codes(kind.storage_type)
-    if kind_of.is_list(kind):
+    if arrow_types.is_list(kind):
         return _may_have_codes(kind.value_type)
-    return bool(kind_of.is_dictionary(kind) or kind_of.is_nested(kind))
+    return bool(arrow_types.is_dictionary(kind) or arrow_types.is_nested(kind))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.errors import SettingError, check_whole
 from reclick.runtime.arguments import check_arguments
@@ -119,4 +119,4 @@ def _format(value: object, digits: int) -> str:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(kind_of.is_integer(kind) or kind_of.is_floating(kind))
+    return bool(arrow_types.is_integer(kind) or arrow_types.is_floating(kind))

@@ -12,7 +12,7 @@ from reclick.runtime.jit import kernel, subkernel
 GOLDEN_RATIO = 0x9E3779B97F4A7C15  # the increment of splitmix64
 MIX_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 QUERY_SEED = 42  # of the hash of queries, as in Spark
-DRAW_SEED = 7  # of the hash that samples queries
+QUERY_SAMPLE_SEED = 7  # of the hash that samples queries
 # The primes of XXH64.
 PRIME_1, PRIME_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
 PRIME_3, PRIME_4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
@@ -93,7 +93,7 @@ def draw_queries(queries: pa.Array, share: float) -> Bool:
 
     The hash differs from that of the buckets, so that each bucket gives about the same share.
     """
-    hashes = splitmix64(_xxhash64(*buffers(queries), DRAW_SEED).astype(np.uint64))
+    hashes = splitmix64(_xxhash64(*buffers(queries), QUERY_SAMPLE_SEED).astype(np.uint64))
     return np.asarray((hashes >> np.uint64(32)) < share * 2.0**32)
 
 

@@ -17,7 +17,7 @@ from reclick.errors import LogError
 PAIR_RESULT = ("query", "ad", "impressions", "clicks", "last_clicks")
 VISIT_RESULT = ("query", "click_sequence", "page_length", "sessions")
 TEXT_RESULT = ("query", "ad", "click_sequence")  # the text columns of both tables
-AGREE = 1e-6  # relative tolerance of totals that are in both tables: weights may be rounded
+TOTALS_TOLERANCE = 1e-6  # relative, of totals that are in both tables: weights may be rounded
 LOW_BITS = (1 << 32) - 1
 
 
@@ -130,7 +130,7 @@ def _check_agreement(
         ("impressions", impressions, float(sessions @ lengths)),
         ("clicks", clicks, float(sessions @ sizes)),
     ):
-        if not np.isclose(of_pairs, of_visits, rtol=AGREE, atol=AGREE):
+        if not np.isclose(of_pairs, of_visits, rtol=TOTALS_TOLERANCE, atol=TOTALS_TOLERANCE):
             raise LogError(
                 f"The tables are not of one log: the pairs have {of_pairs:,.10g} {name}, the "
                 f"visits {of_visits:,.10g}. Run both statements on the same rows."

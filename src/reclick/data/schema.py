@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.errors import Argument, LogError, Part, SettingError
 
@@ -174,15 +174,17 @@ def _explain_split(kind: str, name: str, arrow_type: pa.DataType) -> str:
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether every value is text or a whole-number id; also for dictionary-coded values."""
-    if kind_of.is_dictionary(kind):
+    if arrow_types.is_dictionary(kind):
         return is_text(kind.value_type)
-    return bool(is_string(kind) or kind_of.is_integer(kind) or kind_of.is_null(kind))
+    return bool(is_string(kind) or arrow_types.is_integer(kind) or arrow_types.is_null(kind))
 
 
 def is_string(kind: pa.DataType) -> bool:
     """Whether a type is one of Arrow's three string types."""
     return bool(
-        kind_of.is_string(kind) or kind_of.is_large_string(kind) or kind_of.is_string_view(kind)
+        arrow_types.is_string(kind)
+        or arrow_types.is_large_string(kind)
+        or arrow_types.is_string_view(kind)
     )
 
 
@@ -191,60 +193,64 @@ def is_list(kind: pa.DataType) -> bool:
     return any(
         check(kind)
         for check in (
-            kind_of.is_list,
-            kind_of.is_large_list,
-            kind_of.is_fixed_size_list,
-            kind_of.is_list_view,
-            kind_of.is_large_list_view,
+            arrow_types.is_list,
+            arrow_types.is_large_list,
+            arrow_types.is_fixed_size_list,
+            arrow_types.is_list_view,
+            arrow_types.is_large_list_view,
         )
     )
 
 
 def is_ids(kind: pa.DataType) -> bool:
     """Whether every value is a list of ids."""
-    return bool(kind_of.is_null(kind) or (is_list(kind) and is_text(kind.value_type)))
+    return bool(arrow_types.is_null(kind) or (is_list(kind) and is_text(kind.value_type)))
 
 
 def is_positions(kind: pa.DataType) -> bool:
     """Whether every value is a list of whole numbers; the type of empty lists is accepted too."""
-    if kind_of.is_null(kind):
+    if arrow_types.is_null(kind):
         return True
     return bool(
-        is_list(kind) and (kind_of.is_integer(kind.value_type) or kind_of.is_null(kind.value_type))
+        is_list(kind)
+        and (arrow_types.is_integer(kind.value_type) or arrow_types.is_null(kind.value_type))
     )
 
 
 def is_numbers(kind: pa.DataType) -> bool:
     """Whether every value is a list of numbers, or of true and false."""
-    if kind_of.is_null(kind):
+    if arrow_types.is_null(kind):
         return True
     return bool(
-        is_list(kind) and (is_number(kind.value_type) or kind_of.is_boolean(kind.value_type))
+        is_list(kind) and (is_number(kind.value_type) or arrow_types.is_boolean(kind.value_type))
     )
 
 
 def is_number(kind: pa.DataType) -> bool:
     """Whether every value is a number."""
     return bool(
-        kind_of.is_integer(kind)
-        or kind_of.is_floating(kind)
-        or kind_of.is_decimal(kind)
-        or kind_of.is_null(kind)
+        arrow_types.is_integer(kind)
+        or arrow_types.is_floating(kind)
+        or arrow_types.is_decimal(kind)
+        or arrow_types.is_null(kind)
     )
 
 
 def is_time(kind: pa.DataType) -> bool:
     """Whether values of this type may be times: numbers, text, timestamps or dates."""
-    if kind_of.is_dictionary(kind):
+    if arrow_types.is_dictionary(kind):
         return is_time(kind.value_type)
     return bool(
-        is_string(kind) or is_number(kind) or kind_of.is_timestamp(kind) or kind_of.is_date(kind)
+        is_string(kind)
+        or is_number(kind)
+        or arrow_types.is_timestamp(kind)
+        or arrow_types.is_date(kind)
     )
 
 
 def is_flag(kind: pa.DataType) -> bool:
     """Whether every value is true, false or a number."""
-    return bool(kind_of.is_boolean(kind) or is_number(kind))
+    return bool(arrow_types.is_boolean(kind) or is_number(kind))
 
 
 ACCEPTS: dict[str, Callable[[Any], bool]] = {

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.ragged import Int32, Int64, read_only
 from reclick.errors import StoreError
@@ -40,7 +40,7 @@ def read_numbers(
 most 5. Fit or count again, and save to a new folder.
     """
     values = _find(tables, table, column)
-    if not (kind_of.is_integer(values.type) or kind_of.is_floating(values.type)):
+    if not (arrow_types.is_integer(values.type) or arrow_types.is_floating(values.type)):
         raise table_error(table, f"{column} has the type {values.type}, expected numbers")
     if values.null_count:
         raise table_error(table, f"{column} has nulls")
@@ -74,7 +74,7 @@ def read_strings(
 ) -> pa.LargeStringArray:
     """Read a column of texts without nulls; with `ascending`, they must be sorted and distinct."""
     values = _find(tables, table, column)
-    if not (kind_of.is_string(values.type) or kind_of.is_large_string(values.type)):
+    if not (arrow_types.is_string(values.type) or arrow_types.is_large_string(values.type)):
         raise table_error(table, f"{column} has the type {values.type}, expected text")
     if values.null_count:
         raise table_error(table, f"{column} has nulls")
@@ -98,10 +98,10 @@ def read_lists(
     With `high`, the numbers are indices, which must be whole numbers.
     """
     values = _find(tables, table, column)
-    if not (kind_of.is_list(values.type) or kind_of.is_large_list(values.type)):
+    if not (arrow_types.is_list(values.type) or arrow_types.is_large_list(values.type)):
         raise table_error(table, f"{column} has the type {values.type}, expected lists")
     are_indices = high is not None
-    if values.null_count or (are_indices and not kind_of.is_integer(values.type.value_type)):
+    if values.null_count or (are_indices and not arrow_types.is_integer(values.type.value_type)):
         raise table_error(table, f"{column} has nulls, or lists of other things than whole numbers")
     try:
         values.validate(full=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.schema import is_string
 
@@ -33,13 +33,13 @@ def as_times(values: pa.Array) -> pa.Array:
     >>> as_times(pa.array(texts)).to_pylist()[1:]
     [datetime.datetime(2024, 1, 1, 0, 0), datetime.datetime(2024, 1, 1, 0, 0), None]
     """
-    if kind_of.is_dictionary(values.type):
+    if arrow_types.is_dictionary(values.type):
         return as_times(values.dictionary).take(values.indices)
     if is_string(values.type):
         return _from_text(values.cast(pa.string()))
-    if kind_of.is_timestamp(values.type) or kind_of.is_date(values.type):
+    if arrow_types.is_timestamp(values.type) or arrow_types.is_date(values.type):
         return _from_timestamps(values)
-    if kind_of.is_null(values.type):
+    if arrow_types.is_null(values.type):
         return pa.nulls(len(values), TIME)
     return _from_numbers(values)
 
@@ -51,7 +51,7 @@ def clock_times(times: pa.Array) -> pa.Array:
 
 
 def _from_timestamps(values: pa.Array) -> pa.Array:
-    if kind_of.is_date(values.type):
+    if arrow_types.is_date(values.type):
         values = values.cast(pa.timestamp("ms"), safe=False)
     factor = UNITS.get(values.type.unit)
     if factor is not None:  # the cast would turn a time that does not fit microseconds into another
@@ -74,7 +74,9 @@ def _keep_between(times: pa.Array, low: int, high: int) -> pa.Array:
 
 
 def _from_numbers(values: pa.Array) -> pa.Array:
-    numbers = values.cast(pa.float64(), safe=False) if kind_of.is_decimal(values.type) else values
+    numbers = (
+        values.cast(pa.float64(), safe=False) if arrow_types.is_decimal(values.type) else values
+    )
     number_array: npt.NDArray[Any] = numbers.fill_null(0).to_numpy(zero_copy_only=False)
     in_range = (number_array < 2**62) & (number_array > -(2**62))  # False for NaN
     kind = np.int64 if number_array.dtype.kind in "iu" else np.float64

@@ -49,7 +49,7 @@ MAX_PAIRS = 25_000  # to choose strengths on; of more, whole ads are sampled
 LEAST_RATE, MOST_RATE, MOST_WEIGHT = 1e-6, 0.99, 1e6  # of words: probabilities, or weights
 MIN_EVIDENCE = 1e-4  # per pair: a level must add this to the log-likelihood to be used
 MIN_TOTAL_EVIDENCE = 2.0  # of all pairs: what all levels must add together, more than by chance
-SHARES = 1e-6, 1 - 1e-6  # limits of the probability of a pair in its choices
+SHARE_LIMITS = 1e-6, 1 - 1e-6  # limits of the probability of a pair in its choices
 NO_TEXT = "no text of the ads was given"
 NOTHING_KNOWN = f"no ad is on more than one query; {NO_TEXT}"
 
@@ -97,7 +97,7 @@ class Choices(NamedTuple):
 
         Of a choice of probability p, p is expected, and p (1 − p) is its information on log θ.
         """
-        share = np.clip(1 - information / np.maximum(expected, 1e-300), *SHARES)
+        share = np.clip(1 - information / np.maximum(expected, 1e-300), *SHARE_LIMITS)
         return cls(expected / share, weight * (1 - share) / share)
 
     def take(self, pairs: Int64) -> Choices:

@@ -32,8 +32,9 @@ MAX_ITERATIONS = 500
 OUTCOME_TOLERANCE = 1e-6  # change of any share
 
 _CONVERSION, _RETURN = np.divmod(np.arange(N_OUTCOMES), 3)
-HAPPENED = np.array([_CONVERSION == 2, (_RETURN == 1) & (_CONVERSION < 2)]).astype(np.float64)
-HAPPENED_NOT = np.array([_CONVERSION == 1, (_RETURN == 2) & (_CONVERSION < 2)]).astype(np.float64)
+# [conversion or quick return, outcome]: whether the outcome says that it happened, or did not
+EVENT_OF_OUTCOME = np.stack([_CONVERSION == 2, (_RETURN == 1) & (_CONVERSION < 2)]).astype(float)
+NO_EVENT_OF_OUTCOME = np.stack([_CONVERSION == 1, (_RETURN == 2) & (_CONVERSION < 2)]).astype(float)
 
 
 def outcome_likelihoods(rates: Float64, weight: float = 1.0) -> Float64:
@@ -42,7 +43,7 @@ def outcome_likelihoods(rates: Float64, weight: float = 1.0) -> Float64:
     >>> outcome_likelihoods(TYPICAL_RATES)[4].round(3)  # no conversion, a quick return
     array([0.392, 0.04 ])
     """
-    logs = HAPPENED.T @ np.log(rates) + HAPPENED_NOT.T @ np.log(1 - rates)
+    logs: Float64 = EVENT_OF_OUTCOME.T @ np.log(rates) + NO_EVENT_OF_OUTCOME.T @ np.log(1 - rates)
     return np.exp(weight * logs)
 
 
@@ -66,8 +67,8 @@ class OutcomeRates(NamedTuple):
     def with_clicks(self, outcomes: Float64) -> OutcomeRates:
         """The same with more clicks, unsatisfied and satisfied [2, outcome]."""
         return OutcomeRates(
-            self.happened + self.weight * (HAPPENED @ outcomes.T),
-            self.happened_not + self.weight * (HAPPENED_NOT @ outcomes.T),
+            self.happened + self.weight * (EVENT_OF_OUTCOME @ outcomes.T),
+            self.happened_not + self.weight * (NO_EVENT_OF_OUTCOME @ outcomes.T),
             self.weight,
         )
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.batch import Int64
 from reclick.data.schema import OUTCOME_COLUMNS, is_number, is_string, is_text
@@ -452,8 +452,8 @@ def _check_whole_log_columns(schema: pa.Schema) -> None:
     user, time = schema.field("user").type, schema.field("timestamp").type
     if not is_text(user):
         raise LogError(f"user: expected text or whole-number ids, got {user}. ", *ADVICE)
-    time = time.value_type if kind_of.is_dictionary(time) else time
-    is_date = kind_of.is_timestamp(time) or kind_of.is_date(time)
+    time = time.value_type if arrow_types.is_dictionary(time) else time
+    is_date = arrow_types.is_timestamp(time) or arrow_types.is_date(time)
     if not (is_date or is_string(time) or is_number(time)):
         raise LogError(f"timestamp: expected times, got {time}. ", *ADVICE)
 
@@ -465,7 +465,7 @@ def _select_known(batch: pa.RecordBatch, rows: Int64) -> pa.Table:
     if "weight" in names:
         weight = encode_number(batch.column("weight"))
     users = batch.column("user")
-    if kind_of.is_dictionary(users.type):
+    if arrow_types.is_dictionary(users.type):
         users = users.dictionary_decode()
     columns = {
         "row": pa.array(rows),

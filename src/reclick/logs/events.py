@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.batch import Int64
 from reclick.data.schema import IDS, NUMBER, TEXT, TIME, Column, check_mapping, is_string
@@ -165,7 +165,7 @@ class EventRows:
         if not self.has(name):
             return pa.nulls(self.raw.length, pa.timestamp("us"))
         column = self.column(name)
-        if is_string(column.type) or kind_of.is_dictionary(column.type):
+        if is_string(column.type) or arrow_types.is_dictionary(column.type):
             column = to_text(column)
         times = as_times(column)
         self._mark_bad(

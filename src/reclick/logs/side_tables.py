@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.arrow_checks import find_invalid_utf8
 from reclick.data.schema import (
@@ -281,7 +281,7 @@ def _to_canonical(raw: RawBatch, columns_to_read: tuple[Column, ...]) -> tuple[p
 
 
 def _to_text(values: pa.Array) -> tuple[pa.StringArray, Bool]:
-    if kind_of.is_dictionary(values.type):
+    if arrow_types.is_dictionary(values.type):
         text = values.dictionary.cast(pa.string()).take(values.indices)
     else:
         text = values.cast(pa.string())

@@ -32,8 +32,8 @@ from reclick.models.bucket_em import RowFiles
 from reclick.models.bucket_prior import store_record
 from reclick.models.luce.e_step import e_step
 from reclick.models.luce.fit import (
+    PILOT_LIMITS,
     PILOT_STRENGTH,
-    ROUGH,
     LuceResult,
     LuceState,
     TrainingData,
@@ -119,7 +119,7 @@ class LuceBuckets:
         """Choose the hyperparameters; fit a pilot, the prior of each pair, and the model."""
         fit, model = self._fit, self._model
         self._hyper = self._choose()
-        self._run(plan_pilot(self._hyper), ROUGH, is_pilot=True)
+        self._run(plan_pilot(self._hyper), PILOT_LIMITS, is_pilot=True)
         fit.map_buckets(partial(_finish_pilot, self._describe_fit()), "ads recorded")
         fit.set_ad_prior(self._set_prior)
         start = self._point.common

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from reclick.models.base import ClickModel
 
 logger = logging.getLogger("reclick")
-SEEN = 1 - math.exp(-1)  # the share of its value that a word loses when it was seen once
+SEEN_WORD_LOSS = 1 - math.exp(-1)  # the share of its value that a word loses when it was seen once
 MOST_REDUNDANCY = 8.0
 ROUNDS, TOLERANCE = 6, 0.02  # of κ and the other parameters in turn
 SEARCH_STEPS = 24  # of the golden section: to 1e-4 of the largest value
@@ -77,7 +77,7 @@ def _fill_overlap(begin: Int64, words: Int32, ad: Int32, starts: Int64, out: Flo
                         if words[v] == words[w] and words[w] >= 0:  # −1 is a word never shown
                             shared += 1
                             break
-                out[s, i, j] = SEEN * shared / (high - low)
+                out[s, i, j] = SEEN_WORD_LOSS * shared / (high - low)
 
 
 def learn_redundancy(model: ClickModel, sessions: GroupedSessions, *, judge: bool = True) -> float:
@@ -134,17 +134,26 @@ def fit_with_redundancy(
 ) -> None:
     """Fit a model whose other parameters depend on κ; if κ is learnt, fit it and them in turn.
 
-    `refit` fits the other parameters for a given κ.
+    `refit` fits the other parameters for a given κ. The κ of the last such fit is the model's.
     """
-    is_learnt = isinstance(redundancy, str)
-    kappa = 0.0 if is_learnt else float(redundancy)
+    if not isinstance(redundancy, str):
+        refit(float(redundancy))
+        model.redundancy_ = float(redundancy)
+        return
+    kappa = 0.0
     for turn in range(ROUNDS + 1):
         refit(kappa)
-        last = kappa
-        kappa = learn_redundancy(model, sessions, judge=turn == 0) if is_learnt else kappa
-        if abs(kappa - last) < TOLERANCE:
-            break
-    model.redundancy_ = kappa
+        model.redundancy_ = kappa
+        kappa = learn_redundancy(model, sessions, judge=turn == 0)
+        if abs(kappa - model.redundancy_) < TOLERANCE:
+            return
+    logger.warning(
+        "redundancy='auto' did not settle in %d fits: κ went from %.2f to %.2f in the last. "
+        "A number for redundancy fixes it.",
+        ROUNDS + 1,
+        model.redundancy_,
+        kappa,
+    )
 
 
 def maximise(value: Callable[[float], float]) -> float:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 MAX_STRENGTH = 1e12  # pseudo-choices; with stronger priors the sessions are lost in rounding errors
 
-# A setting of one name means the same in every model, so its help is here once.
+# Help of settings that several models share. A model may give a setting a help of its own.
 COMMON_HELP = {
     "attractiveness_prior": 'prior mean of the attractiveness θ: "auto" (estimated from the ad\'s '
     "other queries, its words and the mean of all pairs, if that increases the evidence, "

@@ -27,7 +27,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.errors import Argument, LogError, StoreError, explain_write_errors
 from reclick.runtime.filesystem import (
@@ -202,7 +202,7 @@ def _read_parquet(path: AnyPath, content: bytes | None, size: int) -> pa.Table:
     most = MOST_DECODED_BYTES + MOST_EXPANSION * size
     coded_columns: list[str] = []
     with _open_parquet(path, content) as file:
-        is_flat = all(kind_of.is_primitive(kind) for kind in file.schema_arrow.types)
+        is_flat = all(arrow_types.is_primitive(kind) for kind in file.schema_arrow.types)
         least = file.metadata.num_rows * len(file.schema_arrow.types) * LEAST_VALUE_BYTES
         if not is_flat:  # lists may be long, and every row may repeat a text that is stored once
             least, largest, texts = _measure(path, content)
@@ -241,12 +241,12 @@ def _decode(table: pa.Table, path: AnyPath, most: int) -> pa.Table:
 
 
 def _decode_array(array: pa.Array, path: AnyPath, most: int) -> pa.Array:
-    if kind_of.is_dictionary(array.type):
+    if arrow_types.is_dictionary(array.type):
         size = _text_bytes(array)
         if size > most:
             raise _expansion_error(path, size)
         return array.dictionary_decode()
-    if kind_of.is_list(array.type) or kind_of.is_large_list(array.type):
+    if arrow_types.is_list(array.type) or arrow_types.is_large_list(array.type):
         values = _decode_array(array.values, path, most)
         return type(array).from_arrays(array.offsets, values)
     return array
@@ -470,7 +470,7 @@ def _write_table(folder: AnyPath, name: str, table: pa.Table) -> dict[str, Any]:
 
 
 def _has_text(table: pa.Table) -> bool:
-    return not all(kind_of.is_primitive(kind) for kind in table.schema.types)
+    return not all(arrow_types.is_primitive(kind) for kind in table.schema.types)
 
 
 def _list_repeating(table: pa.Table) -> list[str]:
@@ -483,7 +483,7 @@ def _list_repeating(table: pa.Table) -> list[str]:
     names = [
         field.name
         for field in table.schema
-        if not kind_of.is_integer(field.type) and field.type not in texts
+        if not arrow_types.is_integer(field.type) and field.type not in texts
     ]
     return [leaf for name in names for leaf in (name, f"{name}.list.element")]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.schema import is_list
 
@@ -42,13 +42,13 @@ def write_csv(batches: Iterable[pa.RecordBatch], path: Path, *, compress: bool =
 
 def _format_column(column: pa.Array) -> list[Any]:
     values = column.to_pylist()
-    if kind_of.is_floating(column.type):
+    if arrow_types.is_floating(column.type):
         return [None if value is None else format(value, DIGITS) for value in values]
     if is_list(column.type) and _holds_sequences(column.type.value_type):
         return [None if value is None else _format_sequences(value) for value in values]
-    if is_list(column.type) and not kind_of.is_nested(column.type.value_type):
+    if is_list(column.type) and not arrow_types.is_nested(column.type.value_type):
         return [None if value is None else _format_list(value) for value in values]
-    if kind_of.is_nested(column.type):
+    if arrow_types.is_nested(column.type):
         return [None if value is None else json.dumps(value, default=str) for value in values]
     return list(values)
 
@@ -61,7 +61,7 @@ def _format_list(values: list[Any]) -> str:
 
 
 def _holds_sequences(kind: pa.DataType) -> bool:
-    return bool(kind_of.is_struct(kind)) and {each.name for each in kind} == {
+    return bool(arrow_types.is_struct(kind)) and {each.name for each in kind} == {
         "clicks",
         "probability",
     }

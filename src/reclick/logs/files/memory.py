@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.arrow_checks import check_batch
 from reclick.data.schema import EXPECTED, POSITIONS, Column, is_list
@@ -207,7 +207,7 @@ def _with_whole_positions(
         if column.kind != POSITIONS or table.column_names.count(name) != 1:
             continue
         index, kind = table.column_names.index(name), table[name].type
-        if not (is_list(kind) and kind_of.is_floating(kind.value_type)):
+        if not (is_list(kind) and arrow_types.is_floating(kind.value_type)):
             continue
         for batch in table.select([name]).to_batches():
             check_batch(batch, TABLE_NAME)
@@ -235,8 +235,8 @@ def _typed_column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
         raise TypeError(f"{name} has a table as a value")
     column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
     kind = column.type
-    is_untyped = kind_of.is_null(kind) or (
-        kind_of.is_list(kind) and kind_of.is_null(kind.value_type)
+    is_untyped = arrow_types.is_null(kind) or (
+        arrow_types.is_list(kind) and arrow_types.is_null(kind.value_type)
     )
     return column.cast(DEFAULT_TYPES[name]) if is_untyped and name in DEFAULT_TYPES else column
 

@@ -17,7 +17,7 @@ from weakref import finalize
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.arrow_checks import check_batch
 from reclick.data.schema import Column, check_types, find_columns, is_list
@@ -293,9 +293,9 @@ def _storable(kind: pa.DataType) -> pa.DataType:
     """A type that Parquet can store, for the same values."""
     if is_list(kind):
         return pa.large_list(_storable(kind.value_type))
-    if kind_of.is_string_view(kind):
+    if arrow_types.is_string_view(kind):
         return pa.large_string()
-    return pa.large_binary() if kind_of.is_binary_view(kind) else kind
+    return pa.large_binary() if arrow_types.is_binary_view(kind) else kind
 
 
 ENGINE_ERRORS = (pa.ArrowException, OSError)

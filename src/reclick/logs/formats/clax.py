@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.schema import TEXT, Column, check_mapping, is_list, is_text, name_column
 from reclick.errors import LogError
@@ -107,9 +107,13 @@ def _read_parquet(
 def _decode(column: pa.Array) -> pa.Array:
     """Convert a column to plain values or plain Arrow lists, without dictionaries."""
     if not is_list(column.type):
-        return column.cast(column.type.value_type) if kind_of.is_dictionary(column.type) else column
+        return (
+            column.cast(column.type.value_type)
+            if arrow_types.is_dictionary(column.type)
+            else column
+        )
     inner = column.type.value_type
-    return column.cast(pa.list_(inner.value_type if kind_of.is_dictionary(inner) else inner))
+    return column.cast(pa.list_(inner.value_type if arrow_types.is_dictionary(inner) else inner))
 
 
 def _check_types(schema: pa.Schema, names: dict[str, str], where: str) -> None:
@@ -118,10 +122,12 @@ def _check_types(schema: pa.Schema, names: dict[str, str], where: str) -> None:
         needs_list = name in LIST_COLUMNS
         value = arrow_type.value_type if is_list(arrow_type) else arrow_type
         is_number = (
-            kind_of.is_integer(value) or kind_of.is_floating(value) or kind_of.is_null(value)
+            arrow_types.is_integer(value)
+            or arrow_types.is_floating(value)
+            or arrow_types.is_null(value)
         )
         is_id = name in {"query", "ads", "session_id"}
-        fits = is_number or (is_text(value) if is_id else kind_of.is_boolean(value))
+        fits = is_number or (is_text(value) if is_id else arrow_types.is_boolean(value))
         if is_list(arrow_type) != needs_list or not fits:
             expected = "a list with a value for each slot" if needs_list else "one value per row"
             raise LogError(f"{source_name} in {where}: expected {expected}, got {arrow_type}.")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.formats.base import ColumnMapping, LogFormat, ReadReport
 from reclick.logs.formats.helpers.session_lines import (
-    SESSION_LINE,
+    SESSION_MARK,
     Line,
     Page,
     add_bad_line,
@@ -57,7 +57,7 @@ def _build_pages(lines: list[Line], report: ReadReport) -> list[Page]:
     user = ""
     for line in lines:
         fields = line[3]
-        if fields[1] == SESSION_LINE:
+        if fields[1] == SESSION_MARK:
             reason = _check_session(fields, user)
             user = user if reason else fields[3]
         elif fields[2] == "C":

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.arrow_checks import find_invalid_utf8
 from reclick.data.batch import Float64, Int32, Int64
@@ -94,10 +94,10 @@ def encode_text(column: pa.Array, previous: EncodedText | None = None) -> Encode
 
     If the values equal the previous ones, they are not checked again.
     """
-    if kind_of.is_null(column.type):
+    if arrow_types.is_null(column.type):
         no_codes = np.full(len(column), -1, np.int32)
         return EncodedText(pa.array([], pa.string()), no_codes, np.zeros(0, np.uint8))
-    array = column if kind_of.is_dictionary(column.type) else column.dictionary_encode()
+    array = column if arrow_types.is_dictionary(column.type) else column.dictionary_encode()
     indices = array.indices if array.indices.type == pa.int32() else array.indices.cast(pa.int32())
     if indices.null_count:
         indices = indices.fill_null(-1)
@@ -119,9 +119,9 @@ def encode_lists(column: pa.Array) -> tuple[pa.Array, Int64]:
     >>> values.to_pylist(), starts.tolist()
     ([3], [0, 0, 1])
     """
-    if kind_of.is_null(column.type):
+    if arrow_types.is_null(column.type):
         return pa.array([], pa.null()), np.zeros(len(column) + 1, np.int64)
-    has_offsets = kind_of.is_list(column.type) or kind_of.is_large_list(column.type)
+    has_offsets = arrow_types.is_list(column.type) or arrow_types.is_large_list(column.type)
     if has_offsets and not column.null_count:
         starts = column.offsets.to_numpy().astype(np.int64)
         starts -= starts[0]  # in place: allocating memory takes longer than filling it
@@ -135,7 +135,7 @@ def encode_lists(column: pa.Array) -> tuple[pa.Array, Int64]:
 
 def encode_positions(values: pa.Array) -> Int32:
     """Return positions as clipped 32-bit integers; null is NULL_POSITION."""
-    if kind_of.is_null(values.type):
+    if arrow_types.is_null(values.type):
         return np.full(len(values), NULL_POSITION, np.int32)
     nulls = np.asarray(values.is_null()) if values.null_count else None
     numbers = _to_numpy(values.fill_null(0) if values.null_count else values)
@@ -160,9 +160,9 @@ def encode_numbers(column: pa.Array) -> EncodedNumbers:
     """Return lists of numbers, or of true and false."""
     values, starts = encode_lists(column)
     null_list = np.asarray(column.is_null()) if column.null_count else np.zeros(len(column), bool)
-    if kind_of.is_null(values.type):
+    if arrow_types.is_null(values.type):
         values = values.cast(pa.float64())
-    if kind_of.is_boolean(values.type):
+    if arrow_types.is_boolean(values.type):
         values = values.cast(pa.int8())
     numbers = encode_number(values)
     return EncodedNumbers(

@@ -30,7 +30,7 @@ from reclick.text.word_rates import TokenLists
 
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT_QUERY_STRENGTH = 16.0
-ROUGH: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
+PILOT_LIMITS: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
 LEAST_THETA_INFORMATION = 1e-9
 LuceResult = FitResult[LuceParameters, Statistics]
 
@@ -170,7 +170,7 @@ def plan_stages(
     """List the stages of a fit; a new mixture first has a stage with common mixing weights."""
     stages = [(hyper, loop)]
     if hyper.components > 1 and (start is None or len(start.mixing.mean) != hyper.components):
-        stages.insert(0, (hyper._replace(mixing_strength=None), {**loop, **ROUGH}))
+        stages.insert(0, (hyper._replace(mixing_strength=None), {**loop, **PILOT_LIMITS}))
     return stages
 
 
@@ -191,5 +191,5 @@ def fit_pilot(
     prior here: that of a query with few sessions could explain them, and its ads would seem alike.
     """
     flat = PairPrior.flat(len(data.layout.pair_class), PILOT_STRENGTH)
-    result = fit_luce(data, plan_pilot(hyper), flat, None, engine=engine, **ROUGH)
+    result = fit_luce(data, plan_pilot(hyper), flat, None, engine=engine, **PILOT_LIMITS)
     return LuceState.of(hyper, data, result).with_rho_variance()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.batch import Float64, Int64
 from reclick.logs.files.source import SESSION_SCHEMA, abbreviate
@@ -128,7 +128,7 @@ def _flatten_slots(batch: pa.RecordBatch) -> PaddedSlots:
 
 def _flat_numbers(batch: pa.RecordBatch, name: str) -> Float64:
     flat = pc.list_flatten(batch.column(name))
-    if kind_of.is_float16(flat.type):  # which Arrow cannot cast
+    if arrow_types.is_float16(flat.type):  # which Arrow cannot cast
         return np.asarray(flat.to_numpy(zero_copy_only=False), np.float64)
     # Whole numbers above 2^53 are rounded: none of them is a click, a position or a length.
     return np.asarray(flat.cast(pa.float64(), safe=False).fill_null(float("nan")))

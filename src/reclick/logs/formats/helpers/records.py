@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.arrow_checks import check_batch_codes, find_invalid_utf8
 from reclick.data.batch import Int64
@@ -85,7 +85,7 @@ def to_whole_numbers(values: pa.Array) -> pa.Array:
     """
     if is_string(values.type):
         values = _parse_floats(values)
-    if kind_of.is_floating(values.type) or kind_of.is_decimal(values.type):
+    if arrow_types.is_floating(values.type) or arrow_types.is_decimal(values.type):
         numbers = values.cast(pa.float64())
         whole = pc.and_(pc.equal(numbers, pc.floor(numbers)), pc.less(pc.abs(numbers), 2.0**53))
         values = pc.if_else(whole, numbers, None)
@@ -104,16 +104,16 @@ def as_plain_text(values: pa.Array) -> pa.Array:
 
     Text need not be UTF-8.
     """
-    if kind_of.is_dictionary(values.type):
+    if arrow_types.is_dictionary(values.type):
         return as_plain_text(values.dictionary).take(values.indices)
-    return values.cast(pa.large_string()) if kind_of.is_string_view(values.type) else values
+    return values.cast(pa.large_string()) if arrow_types.is_string_view(values.type) else values
 
 
 def ids_to_text(ids: pa.Array) -> pa.Array:
     """Convert ids to text; numbers that are not whole become null."""
-    if kind_of.is_float16(ids.type):  # which Arrow cannot compute with
+    if arrow_types.is_float16(ids.type):  # which Arrow cannot compute with
         ids = pa.array(ids.to_numpy(zero_copy_only=False).astype(np.float64))
-    if kind_of.is_floating(ids.type):  # whole numbers with nulls, as they come from pandas
+    if arrow_types.is_floating(ids.type):  # whole numbers with nulls, as they come from pandas
         is_whole = pc.and_(pc.equal(pc.floor(ids), ids), pc.less(pc.abs(ids), 2.0**53))
         ids = pc.if_else(is_whole, ids, None).cast(pa.int64())
     return ids.cast(pa.string())
@@ -163,7 +163,7 @@ def _count_any_valid(columns: Sequence[pa.Array]) -> int:
 
 def _nan_to_null(values: pa.Array) -> pa.Array:
     """Replace NaN by null, since some exports write null as NaN."""
-    if not kind_of.is_floating(values.type):
+    if not arrow_types.is_floating(values.type):
         return values
     return pc.if_else(pc.is_nan(values), None, values)
 
@@ -255,14 +255,14 @@ def drop_invalid_text(
 def is_invalid_text(values: pa.Array) -> Bool:
     """Whether each value is text that is not UTF-8, or contains such text."""
     out = np.zeros(len(values), np.bool_)
-    if kind_of.is_struct(values.type):
+    if arrow_types.is_struct(values.type):
         for index in range(values.type.num_fields):
             out |= is_invalid_text(pc.struct_field(values, index))
     elif is_list(values.type):
         sizes = pc.list_value_length(values).fill_null(0).to_numpy()  # a null list may have values
         parents = np.arange(len(values)).repeat(sizes)
         out[parents[is_invalid_text(pc.list_flatten(values))]] = True
-    elif kind_of.is_dictionary(values.type):
+    elif arrow_types.is_dictionary(values.type):
         is_invalid = np.append(is_invalid_text(values.dictionary), False)  # the last is for null
         codes = values.indices.cast(pa.int64()).fill_null(len(values.dictionary))
         out = is_invalid[codes.to_numpy()]
@@ -306,7 +306,7 @@ def _get_path(batch: pa.RecordBatch, path: KeyPath) -> pa.Array | None:
         return None
     values = batch.column(path[0])
     for key in path[1:]:
-        if not kind_of.is_struct(values.type) or values.type.get_field_index(key) < 0:
+        if not arrow_types.is_struct(values.type) or values.type.get_field_index(key) < 0:
             return None
         values = pc.struct_field(values, key)
     return values
@@ -323,15 +323,15 @@ def _convert(values: pa.Array, field: RecordField, where: str) -> pa.Array:
 
 
 def _may_be_time(kind: pa.DataType) -> bool:
-    is_temporal = kind_of.is_temporal(kind) or kind_of.is_dictionary(kind)
+    is_temporal = arrow_types.is_temporal(kind) or arrow_types.is_dictionary(kind)
     return is_temporal or is_string(kind) or is_number(kind)
 
 
 Accepts = Callable[[pa.DataType], bool]
 FIELD_CONVERTERS: dict[str, tuple[Accepts, Callable[[pa.Array], pa.Array]]] = {
-    TEXT: (lambda kind: is_text(kind) or kind_of.is_floating(kind), to_text),
+    TEXT: (lambda kind: is_text(kind) or arrow_types.is_floating(kind), to_text),
     IDS: (is_ids, lambda values: values.cast(FIELD_TYPES[IDS])),
     WHOLE_NUMBER: (lambda kind: is_number(kind) or is_string(kind), to_whole_numbers),
     TIMESTAMP: (_may_be_time, as_times),
-    PRESENT: (lambda kind: kind_of.is_struct(kind) or is_string(kind), pc.is_valid),
+    PRESENT: (lambda kind: arrow_types.is_struct(kind) or is_string(kind), pc.is_valid),
 }

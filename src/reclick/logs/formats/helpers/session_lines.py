@@ -17,8 +17,8 @@ from reclick.logs.validation.reasons import NOT_READABLE
 SAMPLE_LINES = 20  # to recognise a format
 TEXT_BLOCK_BYTES = 1 << 18  # whose lines, as text, fit the processor's cache
 SORTED_NOTE = "session not in the order of time, sorted"
-SESSION_LINE = "M"  # in place of the time
-TIME_OF_MARK = {SESSION_LINE: -1}  # before all events of the session
+SESSION_MARK = "M"  # in place of the time
+TIME_BY_MARK = {SESSION_MARK: -1}  # before all events of the session
 
 # the time since the session began, the file, the number of the line in it, the fields
 Line = tuple[int, str, int, list[str]]
@@ -116,7 +116,7 @@ def _read_sessions(files: list[LogFile], report: ReadReport, max_tabs: int) -> I
                 # A line with fewer fields is incomplete.
                 mark = fields[1] if len(fields) > 3 and fields[0] else ""
                 try:
-                    time = int(mark) if mark.isdecimal() else TIME_OF_MARK[mark]
+                    time = int(mark) if mark.isdecimal() else TIME_BY_MARK[mark]
                 except (KeyError, ValueError):  # int rejects thousands of digits
                     if text and not text.isspace():
                         report.add_bad_row(NOT_READABLE, file.where, number, abbreviate(text))
