@@ -8,11 +8,13 @@ SERVE := $(VENV)/.serve
 FUZZ := $(VENV)/.fuzz
 unexport PYTHONDONTWRITEBYTECODE  # the processes that tests start then load compiled modules
 
-# Installs the package with its extras. pip prints nothing while it works, so a line says so every eight seconds.
+# Installs the package with its extras, with more options of pip after a comma. pip prints nothing while it works, so a line
+# says so every eight seconds.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 define INSTALL
 @echo "Installing $(1) in $(VENV), once"
 @(while sleep 8; do echo "  still installing"; done) & ticker=$$!; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '$(1)'; \
+	$(PIP) $(2) --editable '$(1)'; \
 	status=$$?; kill $$ticker; exit $$status
 endef
 
@@ -29,7 +31,7 @@ test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest --numprocesses 2
 
 test-cluster: $(READY)  ## Spark on a cluster of two workers, Spark Connect, killed processes, and Ray: ten minutes
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'pyspark[connect]' ray
+	$(PIP) 'pyspark[connect]' ray
 	$(BIN)/python -m pytest -q tests_cluster tests/engines/test_ray.py
 
 check: $(READY)  ## ruff, mypy strict, and the contracts of layers and names
@@ -61,13 +63,15 @@ fuzz: $(FUZZ)  ## coverage-guided fuzzing of the readers: FORMAT=ubi MINUTES=20
 clean:
 	rm -rf $(VENV) demo build dist .mypy_cache .pytest_cache .ruff_cache
 
+# The pip that comes with Python 3.11 takes twice as long for the rest.
 $(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	@$(PIP) pip
 	$(call INSTALL,.)
 	touch $(CORE)
 
 $(READY): $(CORE)
-	$(call INSTALL,.[dev])
+	$(call INSTALL,.[dev],--no-compile)
 	touch $(READY)
 
 $(SERVE): $(CORE)
