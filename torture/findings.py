@@ -594,7 +594,7 @@ def misread(checkout: Checkout) -> Symptoms:
 
 def fit_nothing(checkout: Checkout) -> Symptoms:
     """Fit a model to the path "" in a folder with a log."""
-    _fit(checkout, "dctr")
+    shutil.rmtree(_fit(checkout, "dctr"))  # the folder then has only the log
     run = checkout.command("fit", "", "--model", "dctr", "--to", "another")
     return run.find_crash() or ["the current folder is fitted to"] * (run.code == 0)
 
