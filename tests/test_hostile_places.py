@@ -135,8 +135,10 @@ def test_half_a_surrogate_pair_in_metarank_is_a_bad_record(
 
 
 def test_thcm_on_pages_of_500_ads() -> None:
-    """Finding 21: a click hundreds of positions away underflows."""
-    log = long_pages(500)
+    """Finding 21: a click hundreds of positions further up underflows."""
+    ads = [f"a{number}" for number in range(500)]
+    pages = {"query": ["q"] * 3, "ads": [ads] * 3, "clicks": [[500, 1], [250], []]}
+    log = rc.read_sessions(pages, max_ads=500)
     probability = rc.THCM(max_iterations=2).fit(log).click_prob(log)
     assert ((probability >= 0) & (probability <= 1)).all()
 

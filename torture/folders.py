@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -229,14 +230,30 @@ def forge_bytes(folder: Path, rng: random.Random) -> str:
         content = content[:footer] + mutate_bytes(content[footer:-8], rng) + content[-8:]
     else:
         content = mutate_bytes(content, rng)
-    path.write_bytes(content)
-    manifest = json.loads((folder / artifact.MANIFEST).read_bytes())
-    manifest.pop("sha256")
-    for entry in manifest["files"].values():
-        if entry["file"] == path.name:
-            entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (folder / artifact.MANIFEST).write_bytes(artifact._encode_manifest(manifest))
+    replace_file(path, content)
     return f"bytes of {path.name}"
+
+
+def replace_file(path: Path, content: bytes, **entry: Any) -> None:
+    """Replace a file of a folder, and correct its hash; `entry` is for the manifest too."""
+
+    def correct(manifest: dict[str, Any]) -> None:
+        digest = hashlib.sha256(content).hexdigest()
+        for each in manifest["files"].values():
+            if each["file"] == path.name:
+                each.update({"bytes": len(content), "sha256": digest} | entry)
+
+    path.write_bytes(content)
+    change_manifest(path.parent, correct)
+
+
+def change_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the manifest of a folder, and correct its hash."""
+    path = folder / artifact.MANIFEST
+    manifest = json.loads(path.read_bytes())
+    manifest.pop("sha256")
+    change(manifest)
+    path.write_bytes(artifact._encode_manifest(manifest))
 
 
 def forge_manifest(folder: Path, rng: random.Random) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -19,6 +18,7 @@ import reclick as rc
 from reclick.runtime import artifact
 from tests.support.service import TEXTS, fit, small_log
 from torture.children import run_in_child
+from torture.folders import replace_file
 
 BAD_NUMBERS = (-1, 2**31 - 1, 10**6, float("nan"), float("inf"), -1e9, 1e18, 0)
 BAD_VALUES: tuple[Any, ...] = (
@@ -283,13 +283,9 @@ def test_more_satisfied_clicks_than_last_clicks_are_refused(tmp_path: Path, valu
 def forge_file(folder: Path, table: str, write: Callable[[Path], None], **entry: Any) -> None:
     """Write a Parquet file of a folder again, and make its hash right."""
     manifest = json.loads((folder / artifact.MANIFEST).read_bytes())
-    manifest.pop("sha256")
     path = folder / manifest["files"][table]["file"]
     write(path)
-    content = path.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    manifest["files"][table] |= {"bytes": len(content), "sha256": digest} | entry
-    (folder / artifact.MANIFEST).write_bytes(artifact._encode_manifest(manifest))
+    replace_file(path, path.read_bytes(), **entry)
 
 
 def repeat_text(length: int, rows: int) -> Callable[[Path], None]:
