@@ -10,13 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.batch import SessionBatch
-from reclick.data.counts import (
-    Counts,
-    add_tables,
-    sequence_bytes,
-    sequences_from_bytes,
-    trim_table,
-)
+from reclick.data.click_sequences import sequence_bytes, sequences_from_bytes
+from reclick.data.counts import Counts
+from reclick.data.counts_arithmetic import add_tables, trim_table
 from reclick.data.outcomes import (
     N_OUTCOMES,
     UNKNOWN_OUTCOME,
