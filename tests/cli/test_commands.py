@@ -19,7 +19,7 @@ import pytest
 from typer.main import get_command
 
 import reclick as rc
-from reclick.cli import app, command_options, model_commands, spell_option
+from reclick.cli import app, command_options, fit_command, spell_option
 from reclick.errors import Argument, ReclickError
 from reclick.logs.formats import FORMATS, get_format
 from tests.support import dated_logs
@@ -594,7 +594,7 @@ def test_a_model_that_cannot_be_updated_is_refused_before_the_log_is_read(
 ) -> None:
     log = write_log("log.parquet")
     assert run("fit", log, "--model", "pbm", "--to", "model")[0] == 0
-    monkeypatch.setattr("reclick.cli.model_commands.count_logs", None)
+    monkeypatch.setattr("reclick.cli.fit_command.count_logs", None)
     code, _, err = run("fit", log, "--model", "pbm", "--update", "--to", "model")
     assert code == 2
     assert "PBM cannot be updated: fit it again" in err
@@ -640,7 +640,7 @@ def test_two_updates_at_once_are_both_counted_or_one_is_refused(
         others.append(subprocess.run(words, capture_output=True, text=True, check=False).stderr)
         return count_logs(*arguments)
 
-    monkeypatch.setattr(model_commands, "count_logs", meanwhile)
+    monkeypatch.setattr(fit_command, "count_logs", meanwhile)
     assert run("fit", log, "--update", "--again", "--to", "model")[0] == 0
     assert ["another process is writing to it" in told for told in others] == [True]
     assert rc.load("model").counts_.total == 120  # type: ignore[attr-defined]

@@ -19,6 +19,7 @@ from reclick.cli.command import ReclickCommand, hide_types
 from reclick.cli.console import show_error
 from reclick.cli.demo_commands import demo
 from reclick.cli.evaluation_commands import evaluate, report
+from reclick.cli.fit_command import fit
 from reclick.cli.judgment_commands import compare_judgments, ndcg
 from reclick.cli.log_commands import (
     check,
@@ -30,7 +31,7 @@ from reclick.cli.log_commands import (
     split,
     sql,
 )
-from reclick.cli.model_commands import export, fit, models, predict
+from reclick.cli.model_commands import export, models, predict
 from reclick.cli.service_commands import monitor, serve
 from reclick.cli.show_command import show
 from reclick.errors import Argument, ReclickError, SeenLogError

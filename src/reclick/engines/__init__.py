@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from reclick.data.batch import SessionBatch
-from reclick.data.counts import Counts, require_usable_weights
+from reclick.data.counts import Counts
+from reclick.data.counts_checks import require_usable_weights
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.log_record import LogRecord, LogRecorder
 from reclick.engines.base import Engine, Log

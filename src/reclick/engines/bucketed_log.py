@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.data.counts import Counts, unknown_outcomes
+from reclick.data.counts import Counts
+from reclick.data.counts_arithmetic import unknown_outcomes
 from reclick.data.grouped_sessions import GroupedSessions, LogSize, QueryBlock
 from reclick.data.hashing import draw_queries, query_buckets
 from reclick.data.outcomes import N_OUTCOMES, OutcomeCounts

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.batch import SessionBatch
-from reclick.data.counts import Counts, add_tables, unknown_outcomes
+from reclick.data.counts import Counts
+from reclick.data.counts_arithmetic import add_tables, unknown_outcomes
 from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
 from reclick.data.hashing import query_buckets
 from reclick.data.log_record import LogRecorder

@@ -18,7 +18,8 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from reclick.data.counts import Counts, require_usable_weights
+from reclick.data.counts import Counts
+from reclick.data.counts_checks import require_usable_weights
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.log_record import LogRecord
 from reclick.data.ragged import Float64

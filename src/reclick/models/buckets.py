@@ -21,7 +21,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from reclick.data.counts import read_lengths
+from reclick.data.counts_tables import read_lengths
 from reclick.data.ragged import Float64, Int32
 from reclick.data.stored_tables import read_numbers, read_strings
 from reclick.errors import StoreError, UsageError, check_range, check_whole, explain_write_errors

@@ -17,7 +17,8 @@ from reclick.clicks.choice import ChoicePages, Variant
 from reclick.clicks.distribution import PageDistribution
 from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import Float64, SessionBatch
-from reclick.data.counts import COUNT_ROUNDING, Counts
+from reclick.data.counts import Counts
+from reclick.data.counts_checks import COUNT_ROUNDING
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.stored_tables import read_numbers, table_error

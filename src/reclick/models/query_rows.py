@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.data.counts import Counts, sequence_bytes, sequences_from_bytes
+from reclick.data.click_sequences import sequence_bytes, sequences_from_bytes
+from reclick.data.counts import Counts
 from reclick.data.hashing import query_buckets
 from reclick.data.ragged import Int32, Int64, run_indices, starts_from_sizes
 from reclick.data.stored_tables import read_lists, table_error

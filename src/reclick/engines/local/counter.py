@@ -10,13 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.batch import SessionBatch
-from reclick.data.counts import (
-    Counts,
-    add_tables,
-    sequence_bytes,
-    sequences_from_bytes,
-    trim_table,
-)
+from reclick.data.click_sequences import sequence_bytes, sequences_from_bytes
+from reclick.data.counts import Counts
+from reclick.data.counts_arithmetic import add_tables, trim_table
 from reclick.data.outcomes import (
     N_OUTCOMES,
     UNKNOWN_OUTCOME,
@@ -71,6 +67,8 @@ class Counter:
         self._outcome_pairs: dict[int, HashTotals] = {}
         self._outcome_visits: dict[int, HashTotals] = {}
         self._earlier_outcomes = np.zeros(N_OUTCOMES)
+        # Of as many pages as the largest batch has: pages of one ad, and sessions without a click
+        self._one_ad = self._no_clicks = read_only(np.zeros(1, np.int64))
 
     def add_batches(self, batches: Iterator[SessionBatch]) -> None:
         """Count every session; meanwhile the next batch is encoded and the one after it read."""
@@ -102,13 +100,15 @@ class Counter:
         weight = NO_WEIGHT if batch.weight is None else batch.weight
         sizes, n_clicks = np.diff(batch.page), np.diff(batch.clicks)
         clicked = batch.page, batch.click, batch.clicks
-        self._add_up(self._pairs, query, ad, *clicked, weight, int(sizes.max(initial=1)))
+        longest, most_clicks = int(sizes.max(initial=0)), int(n_clicks.max(initial=0))
+        self._add_up(self._pairs, query, ad, *clicked, weight, max(longest, 1))
         self._add_keys(self._visits, query, sequence, weight)
         if batch.outcomes is not None:
             self._add_outcomes(batch, query, ad, sequence)
-        width = int(n_clicks.max(initial=0)) + 1
-        lengths = np.bincount(sizes * width + n_clicks, batch.weight).astype(np.float64)
-        lengths.resize(int(sizes.max(initial=0)) + 1, width)
+        sizes *= most_clicks + 1  # in place: allocating memory takes longer than filling it
+        sizes += n_clicks
+        lengths = np.bincount(sizes, batch.weight).astype(np.float64)
+        lengths.resize(longest + 1, most_clicks + 1)
         self._lengths = add_tables(self._lengths, lengths)
 
     def _add_outcomes(self, batch: SessionBatch, query: Int32, ad: Int32, sequence: Int32) -> None:
@@ -134,9 +134,10 @@ class Counter:
 
     def _add_keys(self, table: HashTotals, query: Int32, code: Int32, weight: Float64) -> None:
         """Add one code per session, counted as a page of one ad without a click."""
-        one = read_only(np.arange(len(query) + 1))
-        no_clicks = read_only(np.zeros(len(query) + 1, np.int64))
-        self._add_up(table, query, code, one, NO_CLICK, no_clicks, weight, 1)
+        if len(self._one_ad) <= len(query):
+            self._one_ad = read_only(np.arange(len(query) + 1))
+            self._no_clicks = read_only(np.zeros(len(query) + 1, np.int64))
+        self._add_up(table, query, code, self._one_ad, NO_CLICK, self._no_clicks, weight, 1)
 
     @staticmethod
     def _add_up(
@@ -175,14 +176,15 @@ class Counter:
             lambda: sort_pairs(query_code[visit_query], sequence_code[visit_sequence]),
         )
         pairs, visits = pairs[sorted_pairs[2]], visits[sorted_visits[2]]
+        clicks_and_last = self._pairs.other_totals.take(pairs, axis=0)  # each row is read once
         counts = Counts(
             queries=queries,
             ads=ads,
             pair_query=sorted_pairs[0],
             pair_ad=sorted_pairs[1],
             impressions=self._pairs.total[pairs],
-            clicks=self._pairs.other_totals[pairs, 0],
-            last_clicks=self._pairs.other_totals[pairs, 1],
+            clicks=clicks_and_last[:, 0].copy(),
+            last_clicks=clicks_and_last[:, 1].copy(),
             sequence_starts=starts,
             sequence_clicks=clicks,
             visit_query=sorted_visits[0],
@@ -250,7 +252,9 @@ def sort_pairs(first: Int32, second: Int32) -> tuple[Int32, Int32, Int64]:
 def sort_strings(interner: Interner, *codes: Int32) -> tuple[pa.LargeStringArray, Int32]:
     """Return the strings that occur, sorted, and the new code of every old code."""
     old = _distinct(interner.size, *codes)
-    strings = interner.strings().take(pa.array(old))
+    strings = interner.strings()
+    if len(old) < interner.size:  # some have no weight
+        strings = strings.take(pa.array(old))
     order = order_strings(strings)
     return strings.take(pa.array(order)), _new_codes(old[order], interner.size)
 

@@ -79,9 +79,9 @@ def validate(
     below `quick_return_seconds` is a quick return.
     """
     arrays = encode_batch(raw, previous)
-    reason = _check_columns(arrays, max_ads)
     lengths = np.diff(arrays.page)
-    longest = int(lengths[reason == 0].max(initial=0))
+    reason = _check_columns(arrays, lengths, max_ads)
+    longest = int(_select(lengths, reason == 0).max(initial=0))
     counts = np.zeros(NUM_COUNTS, np.int64)
     last_clicked = np.zeros(longest + 1, np.int32)
     is_first = np.zeros(len(arrays.click), np.bool_)
@@ -99,9 +99,8 @@ def validate(
 # ---- rules
 
 
-def _check_columns(arrays: BatchArrays, max_ads: int) -> Byte:
+def _check_columns(arrays: BatchArrays, lengths: Int64, max_ads: int) -> Byte:
     """The reason of each row, except for clicks. The first rule that it breaks decides."""
-    lengths = np.diff(arrays.page)
     reason = np.zeros(len(lengths), np.uint8)
     if not arrays.query.all_valid:
         reason = QUERY_CODES[arrays.query.row_faults()]
@@ -136,7 +135,8 @@ def _bad_numbers(numbers: EncodedNumbers) -> Bool:
 
 def _mark(reason: Byte, bad: Bool, name: str) -> None:
     """Give a reason to bad rows that have none yet."""
-    reason[bad & (reason == 0)] = CODES[name]
+    if bad.any():  # as in few batches
+        reason[bad & (reason == 0)] = CODES[name]
 
 
 def _check_ads(arrays: BatchArrays, reason: Byte) -> None:
@@ -195,20 +195,26 @@ def check_clicks(
 
 def _count_totals(arrays: BatchArrays, lengths: Int64, good: Bool, counts: Int64) -> BatchTotals:
     has_repeated_ad = find_repeated_ads(arrays.ad.codes, len(arrays.ad.faults), arrays.page)
+    good_lengths = _select(lengths, good)
     return BatchTotals(
         sessions=int(np.count_nonzero(good)),
-        impressions=int(lengths[good].sum()),
+        impressions=int(good_lengths.sum()),
         clicks=int(counts[CLICKS]),
         clicked_sessions=int(counts[CLICKED_SESSIONS]),
         multi_click_sessions=int(counts[MULTI_CLICK_SESSIONS]),
         reverse_sessions=int(counts[REVERSE_SESSIONS]),
-        longest_page=int(lengths[good].max(initial=0)),
+        longest_page=int(good_lengths.max(initial=0)),
         repeated_ad_sessions=int(np.count_nonzero(has_repeated_ad & good)),
         repeated_click_sessions=int(counts[REPEATED_CLICK_SESSIONS]),
         repeated_clicks=int(counts[REPEATED_CLICKS]),
         known_outcomes=0,
         converted_clicks=0,
     )
+
+
+def _select(lengths: Int64, good: Bool) -> Int64:
+    """The lengths of good rows; no copy where all are good, as in most batches."""
+    return lengths if good.all() else lengths[good]
 
 
 def _add_outcome_totals(totals: BatchTotals, outcomes: ClickOutcomes | None) -> BatchTotals:
