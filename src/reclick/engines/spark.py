@@ -37,6 +37,7 @@ from reclick.errors import Argument, EngineError, SettingError, check_whole
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import Location, is_uri
+from reclick.runtime.interrupts import keep_recording, raise_lost_interrupt
 from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import report_progress
 
@@ -119,7 +120,8 @@ class SparkEngine(TaskEngine):
             report_progress(what, 0, n)
         store = self.store
         partitions = n if what else min(n, self._cores or n)
-        frame = self.session.range(0, n, 1, partitions)
+        with _explain_spark_errors():
+            frame = self.session.range(0, n, 1, partitions)
         results = self._collect(frame, functools.partial(_run_tasks, task, store), store)
         if what:
             report_progress(what, n, n)
@@ -226,7 +228,7 @@ def open_session(master: str | None) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
         except Exception as error:
             raise EngineError(
                 f"Spark cannot be started: {_shorten(error)} It needs Java 17 or newer and, "
@@ -234,6 +236,8 @@ def open_session(master: str | None) -> Any:
                 Argument("master", ...),
                 ").",
             ) from error
+    keep_recording()  # PySpark handles Ctrl-C itself, to cancel jobs
+    return session
 
 
 def _require_session() -> None:
@@ -405,13 +409,14 @@ def _count_cores(session: Any, master: str) -> int | None:
 @contextmanager
 def _explain_spark_errors() -> Iterator[None]:
     handled = sys.exception()  # an error that the caller is handling
+    raise_lost_interrupt()
     try:
         yield
     except Exception as error:
-        if type(error).__module__.split(".")[0] not in {"pyspark", "py4j", "grpc"}:
-            raise
         if _was_interrupted(error, handled):
             raise KeyboardInterrupt from error
+        if type(error).__module__.split(".")[0] not in {"pyspark", "py4j", "grpc"}:
+            raise
         raise EngineError(
             f"Spark could not run the tasks: {_shorten(error)} The logs of the executors have "
             "the rest."
@@ -421,7 +426,8 @@ def _explain_spark_errors() -> Iterator[None]:
 def _was_interrupted(error: BaseException, handled: BaseException | None) -> bool:
     """Whether Ctrl-C caused an error: jobs were cancelled, or Java, which gets it too, was gone.
 
-    A Ctrl-C that was `handled` before does not count.
+    PySpark may raise any error then, as its own clean-up does not expect Ctrl-C everywhere. A
+    Ctrl-C that was `handled` before does not count.
     """
     if CANCELLED in str(error):
         return True
