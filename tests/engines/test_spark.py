@@ -255,9 +255,13 @@ def test_an_error_after_an_interruption_is_the_interruption() -> None:
     except KeyboardInterrupt:  # a job that runs after Ctrl-C was handled
         with pytest.raises(EngineError, match="Gateway"), _explain_spark_errors():
             raise gone("Gateway")  # noqa: B904
-    error.__context__ = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt), _explain_spark_errors():
-        raise error
+    unbound = UnboundLocalError("cannot access local variable 'sockfile'")  # of PySpark's clean-up
+    with pytest.raises(UnboundLocalError), _explain_spark_errors():
+        raise unbound
+    for each in (error, unbound):
+        each.__context__ = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt), _explain_spark_errors():
+            raise each
 
 
 def test_errors_of_py4j_on_an_interruption_are_not_printed(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +18,7 @@ import pytest
 
 import reclick as rc
 from reclick.engines.bucketed_log import assign_buckets
-from reclick.errors import CannotAnswerError, LogError, SettingError
+from reclick.errors import CannotAnswerError, LogError, SettingError, StoreError
 from reclick.simulation import simulate
 from tests.support.inline_engine import InlineEngine
 
@@ -318,6 +321,37 @@ def test_a_fit_that_fails_leaves_the_old_model(what: str, week: Any, tmp_path: P
     assert not list(shared.iterdir())
     rc.DCTR().fit_to(folder, week, buckets=4)
     assert rc.load(folder).name == "dctr"
+
+
+def test_a_model_just_written_is_opened_at_its_first_use(week: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    models = [rc.UBM(**FEW).fit_to(folder, week, buckets=2) for _ in range(2)]
+    assert all(isinstance(model, rc.UBM) for model in models)
+    assert models[1].buckets == 2
+    assert type(models[1]) is type(rc.load(folder))
+    with pytest.raises(StoreError, match="was saved again since it was fitted"):
+        models[0].click_prob(week)
+    later = rc.DCTR().fit_to(folder, week, buckets=3)
+    later.provenance_ = ()
+    assert (later.buckets, later.provenance_) == (3, ())
+    assert copy(later).buckets == 3
+
+
+def test_a_driver_of_a_fit_in_buckets_needs_no_compiled_kernels(week: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log.parquet"
+    pq.write_table(week, log)
+    program = f"""
+import gc, reclick as rc
+from numba.core.dispatcher import Dispatcher
+engine = rc.PoolEngine(workers=1)
+few = dict(max_iterations=3, attractiveness_prior="overall")
+for number, model in enumerate((rc.UBM(**few), rc.DBN(continuation=0.9, **few))):
+    model.fit_to("{tmp_path}/" + str(number), "{log}", buckets=3, engine=engine)
+print([each for each in gc.get_objects() if isinstance(each, Dispatcher) and each.overloads])
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert out.strip() == "[]"
 
 
 def test_a_bucket_of_other_values_is_not_saved(

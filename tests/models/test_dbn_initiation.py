@@ -119,7 +119,7 @@ def test_one_initiation_is_the_share_of_sessions_that_initiated() -> None:
     parameters = DBNParameters(model.theta_, model.rho_, 0.8, initiation=model.initiation_)
     found = e_step(parameters, as_cascade_block(as_grouped(log).whole))
     # one pseudo-session, of which 0.9 initiated
-    share = (found.pairs["initiated"].sum() + 0.9) / (as_grouped(log).weight.sum() + 1)
+    share = (found.totals["moves"][0] + 0.9) / (as_grouped(log).weight.sum() + 1)
     assert model.initiation_ == pytest.approx(share, rel=1e-4)
     assert 0 < model.initiation_ < 1
 

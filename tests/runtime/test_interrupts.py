@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -81,3 +83,31 @@ def test_other_threads_hold_nothing() -> None:
     thread.start()
     thread.join()
     assert done == [signal.getsignal(signal.SIGINT)]
+
+
+LOST = """
+import gc, signal, time, weakref
+from reclick.runtime.interrupts import handle_signals, keep_recording, raise_lost_interrupt
+class Thing: pass
+def library(number, frame):
+    calls.append(number)
+    raise KeyboardInterrupt
+calls, thing = [], Thing()
+{handle}
+signal.signal(signal.SIGINT, library)
+keep_recording()
+collected = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+del thing  # Python prints the KeyboardInterrupt of this callback, and goes on
+assert calls == [signal.SIGINT]
+raise_lost_interrupt()
+print("went on")
+"""
+
+
+@pytest.mark.parametrize("is_handled", [True, False])
+def test_an_interrupt_that_a_callback_lost_is_raised_later(is_handled: bool) -> None:
+    program = LOST.format(handle="handle_signals()" if is_handled else "")
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout == "went on\n") == (not is_handled), done.stderr
+    assert ("Exception ignored in" in done.stderr) == (not is_handled)

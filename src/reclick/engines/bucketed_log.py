@@ -1,7 +1,7 @@
 """A log in buckets of queries, each in a file of a store: only its totals are in memory.
 
 A query is in the bucket of its hash, with its pairs and its sessions. The driver has the totals of
-the log and the size of each bucket. An ad can be in several buckets; the driver numbers the ads.
+the log and the size of each bucket. An ad can be in several buckets; one task numbers the ads.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from reclick.engines.tasks import TaskEngine
 
 Result = TypeVar("Result")
 SumT = TypeVar("SumT", bound=Additive)
+ALL_ADS = "ads"  # name of the file
 OfBucket = Callable[[Store, int], Result]  # a function that a task applies to a bucket
 
 
@@ -68,10 +69,22 @@ class AdTotals(NamedTuple):
 
 
 class LogAds(NamedTuple):
-    """All ads of a log, sorted, and their totals."""
+    """All ads of a log, sorted, and their totals: in a file, which the driver maps when needed."""
 
-    ads: pa.Array
-    totals: AdTotals
+    store: Store
+    size: int
+    some_recurs: bool  # whether an ad was shown for more than one query
+
+    @property
+    def ads(self) -> pa.Array:
+        """The ids of the ads."""
+        return self.store.load(ALL_ADS, 0)
+
+    @property
+    def totals(self) -> AdTotals:
+        """Their totals."""
+        totals: AdTotals = self.store.load(ALL_ADS, 1)
+        return totals
 
 
 @dataclass(frozen=True)
@@ -155,37 +168,21 @@ class BucketedLog:
 
     # ads
 
-    def number_ads(self) -> LogAds:
-        """Number the ads of all buckets in sorted order, and write each bucket's numbers.
-
-        One bucket is read at a time.
-        """
-        index, codes = Interner(), {}
-        totals = AdTotals(*np.zeros((3, 1024)))
-        for bucket in self.sizes:
-            code = codes[bucket] = index.codes(self.store.load(_data_file(bucket), 1))
-            if index.size > len(totals.clicks):
-                room = np.zeros(2 * index.size - len(totals.clicks))
-                totals = AdTotals(*(np.concatenate([column, room]) for column in totals))
-            bucket_totals = self.store.load(_data_file(bucket), 2)
-            for total, bucket_total in zip(totals, bucket_totals, strict=True):
-                total[code] += bucket_total
-        strings = index.strings()
-        order = pc.array_sort_indices(strings).to_numpy()
-        number = np.empty(len(order), np.int32)
-        number[order] = np.arange(len(order), dtype=np.int32)
-        del index
-        for bucket, code in codes.items():
-            self.store.put(_ads_file(bucket), [number[code]])
-        ads = strings.take(pa.array(order)).cast(pa.large_string())
-        del strings
-        pa.default_memory_pool().release_unused()
-        return LogAds(ads, AdTotals(*(column[: len(order)][order] for column in totals)))
+    def number_ads(self, tasks: BucketTasks) -> LogAds:
+        """Number the ads of all buckets in sorted order, in a task."""
+        function = partial(_number_ads, self.store, list(self.sizes))
+        (ads,) = tasks.engine.run(function, 1, "ads numbered")
+        return ads
 
     def ad_numbers(self, bucket: int) -> Int32:
         """Load the numbers of the ads of a bucket [ad of the bucket]."""
         numbers: Int32 = self.store.load(_ads_file(bucket))
         return numbers
+
+    def ad_totals(self, bucket: int) -> tuple[Float64, Float64]:
+        """Load the impressions and clicks of the ads of a bucket over all buckets [ad]."""
+        totals: tuple[Float64, Float64] = self.store.load(_ad_totals_file(bucket))
+        return totals
 
     def add_by_ad(self, name: str, n_ads: int, columns: int) -> list[Float64]:
         """Sum by ad, over all buckets, the columns that tasks wrote to files of this name."""
@@ -205,6 +202,10 @@ def _data_file(bucket: int) -> str:
 
 def _ads_file(bucket: int) -> str:
     return f"ads-{bucket}"
+
+
+def _ad_totals_file(bucket: int) -> str:
+    return f"ad-totals-{bucket}"
 
 
 def collect_buckets(
@@ -253,6 +254,38 @@ def _store_bucket(store: Store, data: Counts | GroupedSessions, bucket: int) -> 
     store.put(_data_file(bucket), [data, counts.ads, AdTotals.of(counts)])
     distinct, longest = (0, 1) if isinstance(data, Counts) else (len(data), data.whole.max_ads)
     return BucketSize(len(counts.queries), len(counts.impressions), distinct, longest)
+
+
+def _number_ads(store: Store, buckets: Sequence[int], _: int) -> LogAds:
+    """Number the ads of all buckets; write the numbers of each bucket, and the totals of its ads.
+
+    This is done in a task, one bucket at a time: the driver would need compiled kernels and the
+    index of the ads, which together take more memory than everything else it has.
+    """
+    index, codes = Interner(), {}
+    totals = AdTotals(*np.zeros((3, 1024)))
+    for bucket in buckets:
+        code = codes[bucket] = index.codes(store.load(_data_file(bucket), 1))
+        if index.size > len(totals.clicks):
+            room = np.zeros(2 * index.size - len(totals.clicks))
+            totals = AdTotals(*(np.concatenate([column, room]) for column in totals))
+        bucket_totals = store.load(_data_file(bucket), 2)
+        for total, bucket_total in zip(totals, bucket_totals, strict=True):
+            total[code] += bucket_total
+    strings = index.strings()
+    order = pc.array_sort_indices(strings).to_numpy()
+    number = np.empty(len(order), np.int32)
+    number[order] = np.arange(len(order), dtype=np.int32)
+    del index
+    for bucket, code in codes.items():
+        store.put(_ads_file(bucket), [number[code]])
+        store.put(_ad_totals_file(bucket), [(totals.impressions[code], totals.clicks[code])])
+    ads = strings.take(pa.array(order)).cast(pa.large_string())
+    del strings
+    totals = AdTotals(*(column[: len(order)][order] for column in totals))
+    store.put(ALL_ADS, [ads, totals])
+    pa.default_memory_pool().release_unused()
+    return LogAds(store, len(ads), bool(totals.queries.max(initial=0.0) > 1))
 
 
 class DrawnSessions(NamedTuple):

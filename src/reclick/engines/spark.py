@@ -37,6 +37,7 @@ from reclick.errors import Argument, EngineError, SettingError, check_whole
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import Location, is_uri
+from reclick.runtime.interrupts import keep_recording, raise_lost_interrupt
 from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import report_progress
 
@@ -99,9 +100,9 @@ class SparkEngine(TaskEngine):
                 "under the same path, such as a mounted volume",
             )
         self.folder = folder
-        self.n_tasks = check_whole(
-            "tasks", _count_tasks(session, master) if tasks is None else tasks, 1
-        )
+        self._cores = _count_cores(session, master)
+        usual_tasks = TASKS_PER_CORE * self._cores if self._cores else DEFAULT_TASKS
+        self.n_tasks = check_whole("tasks", usual_tasks if tasks is None else tasks, 1)
         self.buckets = check_whole("buckets", self.n_tasks if buckets is None else buckets, 1)
         self._is_checked = False
 
@@ -109,12 +110,18 @@ class SparkEngine(TaskEngine):
         return f"SparkEngine(tasks={self.n_tasks}, buckets={self.buckets})"
 
     def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
-        """Run tasks. Spark runs a lost task again."""
+        """Run tasks. Spark runs a lost task again.
+
+        A round of a fit, which has no name, may be shorter than Spark takes to start its tasks: it
+        starts one per core, which runs several of ours.
+        """
         self.check_executors()
         if what:
             report_progress(what, 0, n)
         store = self.store
-        frame = self.session.range(0, n, 1, n)
+        partitions = n if what else min(n, self._cores or n)
+        with _explain_spark_errors():
+            frame = self.session.range(0, n, 1, partitions)
         results = self._collect(frame, functools.partial(_run_tasks, task, store), store)
         if what:
             report_progress(what, n, n)
@@ -148,10 +155,9 @@ class SparkEngine(TaskEngine):
         """Return the results of tasks by number; raise the error of the first task that has one."""
         with _explain_spark_errors(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PySpark warns about versions of other libraries
-            table = frame.mapInArrow(function, RESULT_SCHEMA).toArrow()
-        numbers, contents = (column.to_pylist() for column in table.columns)
-        outcomes = parallel_map(functools.partial(_open_result, store), contents)
-        results = dict(zip(numbers, outcomes, strict=True))
+            rows = frame.mapInArrow(function, RESULT_SCHEMA).collect()  # cheaper than toArrow()
+        outcomes = parallel_map(functools.partial(_open_result, store), [row[1] for row in rows])
+        results = dict(zip((row[0] for row in rows), outcomes, strict=True))
         return {number: raise_error(*results[number]) for number in sorted(results)}
 
     def check_executors(self) -> None:
@@ -222,7 +228,7 @@ def open_session(master: str | None) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
         except Exception as error:
             raise EngineError(
                 f"Spark cannot be started: {_shorten(error)} It needs Java 17 or newer and, "
@@ -230,6 +236,8 @@ def open_session(master: str | None) -> Any:
                 Argument("master", ...),
                 ").",
             ) from error
+    keep_recording()  # PySpark handles Ctrl-C itself, to cancel jobs
+    return session
 
 
 def _require_session() -> None:
@@ -383,34 +391,32 @@ def _get_conf(session: Any, name: str) -> str:
         return ""
 
 
-def _count_tasks(session: Any, master: str) -> int:
-    """Return two tasks per core, or the default if the session does not report its cores."""
+def _count_cores(session: Any, master: str) -> int | None:
+    """Return the number of cores, or None if the session does not report it."""
     local = re.fullmatch(r"local\[(\d+|\*)(?:,.*)?\]", master)
     if local:
-        cores = os.cpu_count() or 1 if local[1] == "*" else int(local[1])
-    elif master == "local":
-        cores = 1
-    else:
-        counts = [
-            _get_conf(session, name)
-            for name in ("spark.executor.instances", "spark.executor.cores")
-        ]
-        if not all(count.isdecimal() for count in counts):
-            return DEFAULT_TASKS
-        cores = int(counts[0]) * int(counts[1])
-    return TASKS_PER_CORE * cores
+        return os.cpu_count() or 1 if local[1] == "*" else int(local[1])
+    if master == "local":
+        return 1
+    counts = [
+        _get_conf(session, name) for name in ("spark.executor.instances", "spark.executor.cores")
+    ]
+    if not all(count.isdecimal() for count in counts):
+        return None
+    return int(counts[0]) * int(counts[1])
 
 
 @contextmanager
 def _explain_spark_errors() -> Iterator[None]:
     handled = sys.exception()  # an error that the caller is handling
+    raise_lost_interrupt()
     try:
         yield
     except Exception as error:
-        if type(error).__module__.split(".")[0] not in {"pyspark", "py4j", "grpc"}:
-            raise
         if _was_interrupted(error, handled):
             raise KeyboardInterrupt from error
+        if type(error).__module__.split(".")[0] not in {"pyspark", "py4j", "grpc"}:
+            raise
         raise EngineError(
             f"Spark could not run the tasks: {_shorten(error)} The logs of the executors have "
             "the rest."
@@ -420,7 +426,8 @@ def _explain_spark_errors() -> Iterator[None]:
 def _was_interrupted(error: BaseException, handled: BaseException | None) -> bool:
     """Whether Ctrl-C caused an error: jobs were cancelled, or Java, which gets it too, was gone.
 
-    A Ctrl-C that was `handled` before does not count.
+    PySpark may raise any error then, as its own clean-up does not expect Ctrl-C everywhere. A
+    Ctrl-C that was `handled` before does not count.
     """
     if CANCELLED in str(error):
         return True

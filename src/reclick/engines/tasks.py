@@ -48,7 +48,7 @@ from reclick.errors import Argument, LogError, ReclickError, SettingError
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
 from reclick.runtime.outputs import atomic_file, scratch_file
-from reclick.runtime.parallel import THREADS_VARIABLE, limit_threads
+from reclick.runtime.parallel import THREADS_VARIABLE, limit_threads, parallel_map
 from reclick.runtime.progress import PROGRESS_VARIABLE, report_progress
 
 Result = TypeVar("Result")
@@ -233,17 +233,16 @@ class TaskEngine(ABC):
         if len(blocks) == 0:
             raise SettingError("blocks", blocks, "at least one block: an empty sum has no type")
         stored_blocks = self._as_stored(blocks)
-        (name,) = _new_names("parameters", 1)
-        self.store.put(
-            name, [_parameters_for(parameters, file.rows) for file in stored_blocks.files]
-        )
+        files = [file.name for file in stored_blocks.files]
+        names = _new_names("parameters", len(files))
         try:
-            files = [file.name for file in stored_blocks.files]
-            task = partial(_run_steps, self.store, step, name, files)
+            put = partial(_put_parameters, self.store, parameters)
+            list(parallel_map(put, list(zip(names, stored_blocks.files, strict=True))))
+            task = partial(_run_steps, self.store, step, names, files)
             sums: list[list[SumT]] = self.run(task, len(files), "")
             return reduce(add, chain.from_iterable(sums))
         finally:
-            self.store.discard([name])
+            self.store.discard(names)
 
     def _as_stored(self, blocks: Sequence[Any]) -> StoredBlocks:
         if isinstance(blocks, StoredBlocks) and blocks.store.folder == self.store.folder:
@@ -323,6 +322,12 @@ def _parameters_for(parameters: Any, rows: object) -> Any:
     return parameters if cut is None or rows is None else cut(rows)
 
 
+def _put_parameters(store: Store, parameters: Any, target: tuple[str, BlockFile]) -> None:
+    """Write the parameters of a file of blocks to a file of their own, which one task reads."""
+    name, file = target
+    store.put(name, [_parameters_for(parameters, file.rows)])
+
+
 # ---- in the tasks
 
 
@@ -369,12 +374,12 @@ def _prepare_blocks(
 def _run_steps(
     store: Store,
     step: Callable[[Any, Any], Any],
-    parameters: str,
+    parameters: Sequence[str],
     files: Sequence[str],
     i: int,
 ) -> list[Any]:
     """Return the sum of every block: the driver adds them up, in the order of the blocks."""
-    values = store.load(parameters, i)
+    values = store.load(parameters[i])
     return [step(values, block) for block in store.keep(files[i])]
 
 

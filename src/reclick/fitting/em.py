@@ -54,6 +54,10 @@ class PairSums:
         names = self._runs | other._runs
         return PairSums({name: self.runs(name) + other.runs(name) for name in names})
 
+    def without_rows(self) -> PairSums:
+        """Return sums with these names and no rows."""
+        return PairSums.of(0, **dict.fromkeys(self._runs, np.zeros(0)))
+
     def runs(self, name: str) -> tuple[tuple[int, Float64], ...]:
         """(first row, values) of each run."""
         return self._runs.get(name, ())

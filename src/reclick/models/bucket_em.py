@@ -2,8 +2,9 @@
 
 In each round, a task runs the M-step of the rows of its bucket, given the totals of all buckets.
 Then it runs the E-step, and returns only totals. The driver runs the same M-step for a bucket
-without rows, which gives the parameters that are common to all rows. The loop is that of `run_em`,
-but the driver holds only the common parameters and the names of the files with the rows.
+without rows, which gives the parameters that are common to all rows; it needs no compiled kernels.
+The loop is that of `run_em`, but the driver holds only the common parameters and the names of the
+files with the rows.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from operator import add
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 from uuid import uuid4
 
@@ -86,8 +86,7 @@ class BucketedProblem(Generic[P]):
         function = partial(_run_round, self.name, self.sums, origin, now.totals, now.rows.name)
         statistics = self._tasks.add(function)
         now.origin = now.totals = None  # the files of the previous step can be deleted
-        empty = [self.common.e_step(now.common, block) for block in self.common.blocks]
-        return reduce(add, empty) + statistics
+        return statistics
 
     def _m_step(self, now: BucketedParameters[P], statistics: Statistics) -> BucketedParameters[P]:
         common = self.common.m_step(now.common, statistics)
@@ -128,4 +127,5 @@ def _run_round(
         now = problem.m_step(last[0], Statistics(0.0, totals, last[1]))
     statistics = LocalEngine().reduce(problem.e_step, now, problem.blocks)
     store.put(f"{target}-{bucket}", [(now, statistics.pairs)])
-    return Statistics(statistics.log_likelihood + problem.log_row_prior(now), statistics.totals)
+    value = statistics.log_likelihood + problem.log_row_prior(now)
+    return Statistics(value, statistics.totals, statistics.pairs.without_rows())

@@ -40,7 +40,7 @@ from reclick.models.base import IN_MEMORY, ClickModel, cannot_fit_in_buckets, ge
 from reclick.models.bucket_em import BucketedParameters, BucketedProblem, load_rows
 from reclick.models.bucket_luce import LuceBuckets
 from reclick.models.bucket_prior import BucketedRecord, BucketPrior, store_record
-from reclick.models.bucketed_model import BucketedModel
+from reclick.models.bucketed_model import BucketedModel, open_later
 from reclick.models.buckets import (
     BucketWriter,
     CommonTables,
@@ -51,7 +51,6 @@ from reclick.models.buckets import (
 from reclick.models.luceclick import LuceClick
 from reclick.models.provenance import SeenLogs, to_seen_logs
 from reclick.models.query_rows import AD, SEQUENCE, TrainingTotals
-from reclick.models.registry import load
 from reclick.models.simple_cascade import CountedCascade
 from reclick.models.text_pair_index import Corpus, input_text
 from reclick.runtime import artifact
@@ -86,16 +85,11 @@ def fit_to(
         _check_outcomes(model, log)
         provenance = (*to_seen_logs(records, "fit"), *history_logs)
         fit = BucketFit(model.clone(), log, task_engine, pooled_history, text)
-        _fit_and_write(fit, writer, provenance)
+        fit.estimate()
+        with writer.lock():
+            fingerprint = fit.write(writer, provenance)
     pa.default_memory_pool().release_unused()
-    return cast(BucketedModel, load(folder))
-
-
-def _fit_and_write(fit: BucketFit, writer: BucketWriter, provenance: SeenLogs) -> None:
-    """Fit and write; the driver's totals of the log are freed before the model is opened."""
-    fit.estimate()
-    with writer.lock():
-        fit.write(writer, provenance)
+    return open_later(folder, fingerprint, type(model))
 
 
 def _check_model(model: ClickModel) -> None:
@@ -200,7 +194,7 @@ class BucketFit:
         self._history, self._text = history, text
         self._prior_counts = log.head if history is None else history
         model._engine, model._log = LocalEngine(), log.head
-        self._ads = log.number_ads()
+        self._ads = log.number_ads(self.tasks)
         self._corpus_words: CorpusWords | None = None
         self._prior: AdPrior | None = None
         self._prior_files: str | None = None
@@ -216,17 +210,13 @@ class BucketFit:
         words = None if self._corpus_words is None else self._corpus_words.to_table()
         whole = WholeLog(self._history, self._text, words, shown_ads.click_rate)
         self.log.store.put(WHOLE_LOG, [whole])
-        for bucket in self.log.sizes:
-            numbers, totals = self.log.ad_numbers(bucket), self._ads.totals
-            ad_totals = totals.impressions[numbers], totals.clicks[numbers]
-            self.log.store.put(f"ad-totals-{bucket}", [ad_totals])
 
     @property
     def _shown_ads(self) -> ShownAds:
         """All ads, with their impressions and clicks."""
-        ads, totals = self._ads
-        rows = np.arange(len(ads), dtype=np.int32)
-        return ShownAds(ads, rows, totals.impressions, totals.clicks)
+        totals = self._ads.totals
+        rows = np.arange(self._ads.size, dtype=np.int32)
+        return ShownAds(self._ads.ads, rows, totals.impressions, totals.clicks)
 
     def estimate(self) -> None:
         """Fit everything except what a task computes when it writes its bucket."""
@@ -238,12 +228,12 @@ class BucketFit:
         if _has_own_fit(model):
             return
         model._set_prior_mean(self._prior_counts)
-        some_ad_recurs = bool(self._ads.totals.queries.max(initial=0.0) > 1)
         empty_data = None
         if model._fit_stages():
-            empty_data = model._prepare(_without_unused(model, self.log.empty_sessions()))
-            self.map_buckets(_prepare_bucket, "buckets prepared")
-        if model._needs_pilot(self._text, some_ad_recurs=some_ad_recurs):
+            first, nothing = min(self.log.sizes), self.log.empty_sessions()
+            prepare = partial(_prepare_bucket, first, _without_unused(model, nothing))
+            empty_data = self.map_buckets(prepare, "buckets prepared")[first]
+        if model._needs_pilot(self._text, some_ad_recurs=self._ads.some_recurs):
             model._is_pilot = True
             self._run_stages(empty_data)
             self.map_buckets(partial(_record_bucket, self._row_setter()), "ads recorded")
@@ -291,7 +281,7 @@ class BucketFit:
 
     def set_ad_prior(self, choose: Callable[..., AdPrior | None]) -> None:
         """Set the prior of each pair, which `choose` selects from the record of the pilot."""
-        record = BucketedRecord(self.log, self.tasks, len(self._ads.ads))
+        record = BucketedRecord(self.log, self.tasks, self._ads.size)
         self._prior = choose(record, *self.ad_words())
         if self._prior is not None:
             self._prior_files = record.store_priors(self._prior)
@@ -342,8 +332,8 @@ class BucketFit:
 
     def _common_tables(self, log_tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
         """Return the tables of a model in buckets, except those of the rows of its queries."""
-        ads, totals = self._ads
-        columns: dict[str, Any] = {AD: ads}
+        totals = self._ads.totals
+        columns: dict[str, Any] = {AD: self._ads.ads}
         if self._prior is not None:
             columns |= {
                 f"prior_ads.{name}": values
@@ -363,7 +353,7 @@ class BucketFit:
         return TrainingTotals(
             self.log.head.total,
             sum(size.queries for size in sizes),
-            len(self._ads.ads),
+            self._ads.size,
             sum(size.pairs for size in sizes),
             float(totals.impressions.sum()),
             float(totals.clicks.sum()),
@@ -435,7 +425,7 @@ def _call_with_part(
     if isinstance(data, GroupedSessions):
         data = _without_unused(model, data)
     counts = get_counts(data)
-    model._corpus = _make_corpus(counts, whole, *store.load(f"ad-totals-{bucket}"))
+    model._corpus = _make_corpus(counts, whole, *log.ad_totals(bucket))
     model._pairs = model._index(counts, None)
     if prior is not None:
         bucket_prior: BucketPrior = store.load(f"{prior}-{bucket}")
@@ -452,8 +442,13 @@ def _make_corpus(counts: Counts, whole: WholeLog, impressions: Float64, clicks: 
     return Corpus(counts.ads, None, partial(ads_as_words, shown_ads, whole.click_rate), None)
 
 
-def _prepare_bucket(part: BucketPart) -> None:
+def _prepare_bucket(first: int, nothing: GroupedSessions, part: BucketPart) -> Any:
+    """Prepare the sessions of a bucket; the task of the first one returns an empty bucket too.
+
+    So the driver needs no compiled kernels.
+    """
     part.store.put(f"{PREPARED}-{part.bucket}", [part.model._prepare(part.data)])
+    return part.model._prepare(nothing) if part.bucket == first else None
 
 
 def _make_problem(stage: str, name: str, part: BucketPart) -> None:

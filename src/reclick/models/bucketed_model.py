@@ -216,10 +216,7 @@ class BucketedModel(ClickModel):
     def _check_unchanged(self) -> None:
         """Raise if the model was saved again since it was loaded: its buckets may be gone."""
         if artifact.fingerprint(self._folder) != self._artifact.fingerprint:
-            raise StoreError(
-                f"{self._folder} was saved again since it was loaded, and what was there before is "
-                "gone. Load it again."
-            )
+            raise _saved_again(self._folder, "loaded")
 
     @property
     def training_totals(self) -> TrainingTotals:
@@ -466,6 +463,62 @@ class BucketedModel(ClickModel):
 def open_folder(folder: Location, cache_bytes: int) -> ClickModel:
     """Open the folder of a pickled model again."""
     return load(folder, cache_bytes=cache_bytes)
+
+
+def _saved_again(folder: object, since: str) -> StoreError:
+    return StoreError(
+        f"{folder} was saved again since it was {since}, and what was there before is gone. Load "
+        "it again."
+    )
+
+
+# ---- a model that was just written
+
+
+class UnopenedModel(BucketedModel):
+    """A model that was just written: it is opened when an attribute is used for the first time.
+
+    Opening reads every ad and a bucket, which a job that only fits does not need.
+    """
+
+    def __getattribute__(self, name: str) -> Any:
+        if name != "__class__":
+            _open_written(self)
+        return object.__getattribute__(self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _open_written(self)
+        setattr(self, name, value)
+
+
+_opening = threading.RLock()
+
+
+def open_later(folder: Location, fingerprint: str, base: type[ClickModel]) -> BucketedModel:
+    """Return the model that was written to a folder, to be opened at its first use."""
+    model = object.__new__(_make_unopened_class(base))
+    object.__setattr__(model, "__dict__", {"_written": (folder, fingerprint)})
+    return model
+
+
+def _open_written(model: UnopenedModel) -> None:
+    """Open a model, which becomes an ordinary model in buckets."""
+    with _opening:
+        if not issubclass(type(model), UnopenedModel):
+            return  # another thread has opened it
+        folder, fingerprint = object.__getattribute__(model, "__dict__")["_written"]
+        opened = load(folder)
+        members = vars(opened)
+        if members["_artifact"].fingerprint != fingerprint:
+            raise _saved_again(folder, "fitted")
+        object.__setattr__(model, "__dict__", members)
+        object.__setattr__(model, "__class__", type(opened))
+
+
+@cache
+def _make_unopened_class(base: type[ClickModel]) -> type[UnopenedModel]:
+    opened_class = make_class(base)
+    return type(base.__name__, (UnopenedModel, opened_class), {"settings": base.settings})
 
 
 @cache

@@ -42,6 +42,7 @@ from reclick.models.kernels.initiation import (
     RateCounts,
     clip_to_interior,
     estimate_rate,
+    is_by_query,
     rate_of_block,
     rate_of_sessions,
 )
@@ -68,6 +69,11 @@ class DBNParameters(NamedTuple):
     rates: Float64 = TYPICAL_RATES  # of conversions and quick returns: reclick.fitting.outcomes
     outcome_weight: float = 1.0
     initiation: Float64 | float = 1.0  # μ [query]
+
+    @property
+    def has_rates_by_query(self) -> bool:
+        """Whether λ or μ is one per query."""
+        return is_by_query(self.continuation) or is_by_query(self.initiation)
 
     def for_block(self, rows: BlockRows) -> Any:
         """Return the parameters that the E-step of a block needs."""
@@ -142,7 +148,9 @@ class DBNProblem(EMProblem[DBNParameters]):
 
     def _estimate_browsing(self, now: DBNParameters, statistics: Statistics) -> DBNParameters:
         """Update μ and λ, where they are estimated."""
-        initiated, continued, continuable = (statistics.pairs[name] for name in QUERY_STATISTICS)
+        initiated = continued = continuable = np.zeros(0)
+        if now.has_rates_by_query:
+            initiated, continued, continuable = (statistics.pairs[x] for x in QUERY_STATISTICS)
         totals = statistics.totals["moves"].tolist()
         if self.initiation_prior is not None:
             counts = RateCounts(initiated, self.n_sessions, totals[0], self.sessions)
@@ -429,10 +437,11 @@ class DBN(ClickModel):
 
 
 def e_step(parameters: DBNParameters, block: CascadeBlock) -> Statistics:
-    """Expected examinations and satisfied clicks [pair], moves [query], and the log-likelihood.
+    """Expected examinations and satisfied clicks [pair], moves, and the log-likelihood.
 
-    Observed events are summed per pair, tails per session. Moves [query] are sessions whose list
-    was examined, continuations, and opportunities to continue.
+    Observed events are summed per pair, tails per session. Moves are sessions whose list was
+    examined, continuations, and opportunities to continue; they are returned per query only where
+    λ or μ is one per query.
     """
     sessions = block.sessions
     theta, rho = parameters.theta[sessions.pairs], parameters.rho[sessions.pairs]
@@ -448,8 +457,9 @@ def e_step(parameters: DBNParameters, block: CascadeBlock) -> Statistics:
     )  # fmt: skip
     observed = _observed_terms(*block.observed, sessions.pair_query, theta, rho, on, moves)
     pairs = PairSums.of(sessions.first_pair, examinations=examinations, satisfied=satisfied)
-    query_sums = dict(zip(QUERY_STATISTICS, moves, strict=True))
-    pairs += PairSums.of(sessions.first_query, **query_sums)
+    if parameters.has_rates_by_query:
+        query_sums = dict(zip(QUERY_STATISTICS, moves, strict=True))
+        pairs += PairSums.of(sessions.first_query, **query_sums)
     totals = {"outcomes": outcomes, "moves": moves.sum(axis=1)}
     return Statistics(tails + observed, totals, pairs)
 

@@ -32,6 +32,11 @@ OVERALL_RATE_STRENGTH = 1.0  # of the prior of one rate for all queries
 Rate = Float64 | float  # [query], or one for all queries
 
 
+def is_by_query(value: Rate | RowRun) -> bool:
+    """Whether every query has a rate of its own."""
+    return isinstance(value, np.ndarray | RowRun)
+
+
 def rate_of_block(value: Rate, block: QueryBlock) -> Float64:
     """The rate of each query of a block [query], from a rate per query or one for all."""
     if isinstance(value, np.ndarray | RowRun):
