@@ -1,7 +1,7 @@
 """Run the benchmarks: `python -m bench` for all, `python -m bench counting` for one.
 
 `--minutes` is how long `service` is under load, `--requests` the number of requests of `requests`.
-`--beside` names the checkout that compiling, small and versions compare with.
+`--beside` names the checkout that attractiveness, compiling, small and versions compare with.
 `python -m bench.answers` compares the answers of two versions of the code: see its docstring.
 """
 
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument(
         "--beside",
         metavar="CHECKOUT",
-        help="the checkout to compare with, for compiling, small and versions",
+        help="the checkout to compare with, for attractiveness, compiling, small and versions",
     )
     parser.add_argument(
         "--samples",
@@ -90,6 +90,7 @@ def main() -> None:
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     benchmarks = BENCHMARKS | {
+        "attractiveness": partial(attractiveness.main, options.beside),
         "compiling": partial(compiling.main, options.beside),
         "small": partial(small.main, options.beside, options.samples),
         "versions": partial(versions.main, options.beside),
