@@ -1,6 +1,7 @@
 """Run the benchmarks: `python -m bench` for all, `python -m bench counting` for one.
 
 `--minutes` is how long `service` is under load, `--requests` the number of requests of `requests`.
+`--beside` names the checkout that attractiveness, compiling, small and versions compare with.
 `python -m bench.answers` compares the answers of two versions of the code: see its docstring.
 """
 
@@ -76,14 +77,22 @@ def main() -> None:
     parser.add_argument(
         "--beside",
         metavar="CHECKOUT",
-        help="the checkout to compare with, for compiling and versions",
+        help="the checkout to compare with, for attractiveness, compiling, small and versions",
+    )
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=small.SAMPLES,
+        help="training samples of small --beside, at least two",
     )
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     benchmarks = BENCHMARKS | {
+        "attractiveness": partial(attractiveness.main, options.beside),
         "compiling": partial(compiling.main, options.beside),
+        "small": partial(small.main, options.beside, options.samples),
         "versions": partial(versions.main, options.beside),
         "service": partial(service.main, options.minutes),
         "requests": partial(requests.main, options.requests, options.seed),

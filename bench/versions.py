@@ -9,12 +9,9 @@ counts, because other work on the machine makes some runs slower.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 from bench.biglogs import write_log
+from bench.checkouts import THIS_CHECKOUT, Checkout, open_checkout
 from bench.measure import WORK, print_row
 
 SESSIONS, PAGES = 2_000_000, 500_000
@@ -58,29 +55,23 @@ def main(other_checkout: str | None = None) -> bool:
     if other_checkout is None:
         print("\nversions: nothing to compare with; give --beside CHECKOUT")
         return True
-    pythons = {
-        "this": (sys.executable, Path(__file__).parents[1] / "src"),
-        "other": (
-            str(Path(other_checkout) / ".venv" / "bin" / "python"),
-            Path(other_checkout) / "src",
-        ),
-    }
+    checkouts = {"this": THIS_CHECKOUT, "other": open_checkout(other_checkout)}
     print(
         f"\nCPU seconds on {SESSIONS:,} sessions and {PAGES:,} pages, relative to "
         f"{other_checkout}\n"
     )
-    files = {checkout: _write_folders(python, checkout) for checkout, python in pythons.items()}
+    files = {name: _write_folders(checkout, name) for name, checkout in checkouts.items()}
     results = []
     for what, (code, before) in JOBS.items():
-        cpu: dict[str, list[float]] = {checkout: [] for checkout in pythons}
-        wall: dict[str, list[float]] = {checkout: [] for checkout in pythons}
+        cpu: dict[str, list[float]] = {name: [] for name in checkouts}
+        wall: dict[str, list[float]] = {name: [] for name in checkouts}
         for _ in range(ROUNDS):
-            for checkout, python in pythons.items():
-                parts = {"code": code.format(**files[checkout]), "runs": RUNS}
-                program = PROGRAM.format(before=before.format(**files[checkout]), **parts)
-                seconds = json.loads(_run(python, program))
-                cpu[checkout].append(seconds[0])
-                wall[checkout].append(seconds[1])
+            for name, checkout in checkouts.items():
+                parts = {"code": code.format(**files[name]), "runs": RUNS}
+                program = PROGRAM.format(before=before.format(**files[name]), **parts)
+                seconds = json.loads(checkout.run(program))
+                cpu[name].append(seconds[0])
+                wall[name].append(seconds[1])
         cpu_here, cpu_other = min(cpu["this"]), min(cpu["other"])
         wall_ratio = min(wall["this"]) / min(wall["other"])
         title = f"{what}: {cpu_here:.3f} s / {cpu_other:.3f} s; wall time {wall_ratio:.2f}"
@@ -89,26 +80,15 @@ def main(other_checkout: str | None = None) -> bool:
     return all(results)
 
 
-def _write_folders(python: tuple[str, Path], checkout: str) -> dict[str, str]:
+def _write_folders(checkout: Checkout, folder_name: str) -> dict[str, str]:
     """Write the counts and the model of a checkout; returns the quoted paths of its files."""
     folder = WORK / "versions"
     paths = {
         "log": write_log(folder / "log.parquet", SESSIONS, seed=1),
         "small": write_log(folder / "small.parquet", 100_000, seed=0),
         "pages": write_log(folder / "pages.parquet", PAGES, seed=9, page=(4, 4)),
-        **{name: folder / checkout / name for name in ("counts", "model", "to.parquet")},
+        **{name: folder / folder_name / name for name in ("counts", "model", "to.parquet")},
     }
     files = {name.removesuffix(".parquet"): repr(str(path)) for name, path in paths.items()}
-    _run(python, "import reclick as rc\n" + SAVE.format(**files))
+    checkout.run("import reclick as rc\n" + SAVE.format(**files))
     return {**files, "ubm": repr(UBM)}
-
-
-def _run(python: tuple[str, Path], program: str) -> str:
-    command, sources_folder = python
-    environment = {**os.environ, "PYTHONPATH": str(sources_folder)}
-    completed_process = subprocess.run(
-        [command, "-c", program], capture_output=True, text=True, check=False, env=environment
-    )
-    if completed_process.returncode:
-        raise RuntimeError(completed_process.stderr)
-    return completed_process.stdout.splitlines()[-1] if completed_process.stdout else ""
