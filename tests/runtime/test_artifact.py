@@ -559,13 +559,13 @@ def test_many_processes_that_add_lose_nothing(folder: Path) -> None:
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from pathlib import Path; from reclick.runtime import artifact; "
         "from tests.runtime.test_artifact import number_in, write\n"
-        "folder = Path(sys.argv[1])\n"
+        "folder, artifact.LOCK_TIMEOUT = Path(sys.argv[1]), 100\n"
         "for _ in range(10):\n"
         "    with artifact.lock_folder(folder): write(folder, number_in(folder) + 1)\n"
     )
     command = [sys.executable, "-c", adding, str(folder), str(Path(__file__).parents[2])]
     running = [subprocess.Popen(command) for _ in range(3)]
-    assert [process.wait(60) for process in running] == [0, 0, 0]
+    assert [process.wait(300) for process in running] == [0, 0, 0]
     assert number_in(folder) == 31
 
 
