@@ -8,13 +8,12 @@ SERVE := $(VENV)/.serve
 FUZZ := $(VENV)/.fuzz
 unexport PYTHONDONTWRITEBYTECODE  # the processes that tests start then load compiled modules
 
-# Installs the package with its extras, with more options of pip after a comma. pip prints nothing while it works, so a line
-# says so every eight seconds.
+# Installs the package with its extras. pip prints nothing while it works, so a line says so every eight seconds.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 define INSTALL
 @echo "Installing $(1) in $(VENV), once"
 @(while sleep 8; do echo "  still installing"; done) & ticker=$$!; \
-	$(PIP) $(2) --editable '$(1)'; \
+	$(PIP) --editable '$(1)'; \
 	status=$$?; kill $$ticker; exit $$status
 endef
 
@@ -71,7 +70,7 @@ $(CORE): pyproject.toml constraints.txt
 	touch $(CORE)
 
 $(READY): $(CORE)
-	$(call INSTALL,.[dev],--no-compile)
+	$(call INSTALL,.[dev])
 	touch $(READY)
 
 $(SERVE): $(CORE)
