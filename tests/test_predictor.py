@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from reclick import predictor
-from reclick.engines import DuckDBEngine, local
+from reclick.engines import local
+from reclick.engines.duckdb import DuckDBEngine
 from reclick.errors import (
     BadRowsError,
     CannotAnswerError,

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     )
     from reclick.data.grouped_sessions import BlockRows, GroupedSessions, QueryBlock
     from reclick.data.log_record import LogRecord
-    from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
+    from reclick.engines import Engine, LocalEngine, count
+    from reclick.engines.duckdb import DuckDBEngine
     from reclick.engines.pool import PoolEngine
     from reclick.engines.ray import RayEngine
     from reclick.engines.spark import SparkEngine
@@ -97,8 +98,8 @@ if TYPE_CHECKING:
         read_bids,
         read_labels,
         read_sessions,
-        sessions_from_events,
     )
+    from reclick.logs.events import sessions_from_events
     from reclick.logs.session_log import BadRow
     from reclick.models import (
         AM,
@@ -197,11 +198,11 @@ _HOMES = {
     ),
     "reclick.data.log_record": ("LogRecord",),
     "reclick.engines": (
-        "DuckDBEngine",
         "Engine",
         "LocalEngine",
         "count",
     ),
+    "reclick.engines.duckdb": ("DuckDBEngine",),
     "reclick.engines.pool": ("PoolEngine",),
     "reclick.engines.ray": ("RayEngine",),
     "reclick.engines.warehouse": ("CountingSQL", "counting_sql"),
@@ -264,8 +265,8 @@ _HOMES = {
         "read_bids",
         "read_labels",
         "read_sessions",
-        "sessions_from_events",
     ),
+    "reclick.logs.events": ("sessions_from_events",),
     "reclick.models": (
         "AM",
         "BBM",

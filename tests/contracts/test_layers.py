@@ -44,7 +44,7 @@ PARTS_OF_MODELS = {
     "models.kernels.examination_posterior",  # of BBM
     "models.luce.search",  # LuceClick's hyperparameters
 }
-ENTRY_POINTS = {"cli", "testing", "__main__", "rankings"}
+ENTRY_POINTS = {"cli", "testing", "__main__", "rankings", "logs.events"}
 
 
 def test_imports_point_down_the_layers() -> None:

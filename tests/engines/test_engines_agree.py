@@ -19,7 +19,8 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.outcomes import N_OUTCOMES
-from reclick.engines import DuckDBEngine, Engine, LocalEngine, as_counts, as_grouped, count
+from reclick.engines import Engine, LocalEngine, as_counts, as_grouped, count
+from reclick.engines.duckdb import DuckDBEngine
 from reclick.errors import BadRowsError, LogError, SettingError, StoreError
 from reclick.fitting.em import Statistics
 from reclick.runtime import parallel

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.engines import DuckDBEngine, LocalEngine, as_grouped
+from reclick.engines import LocalEngine, as_grouped
+from reclick.engines.duckdb import DuckDBEngine
 from reclick.errors import FitError, SettingError
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.em import (

@@ -12,7 +12,7 @@ import pytest
 
 import reclick as rc
 from reclick.data.ragged import Float64
-from reclick.engines import DuckDBEngine
+from reclick.engines.duckdb import DuckDBEngine
 from reclick.models import DCTR, MODELS, UBM, ClickModel, load
 from tests.support.ad_market import market
 from tests.support.cascades import with_values

@@ -15,7 +15,8 @@ import pytest
 import reclick as rc
 from reclick.data.outcomes import N_OUTCOMES
 from reclick.data.ragged import Float64
-from reclick.engines import DuckDBEngine, LocalEngine, as_grouped
+from reclick.engines import LocalEngine, as_grouped
+from reclick.engines.duckdb import DuckDBEngine
 from reclick.fitting.outcomes import outcome_likelihoods
 from reclick.models import CCM, DBN, SDBN, ClickModel, LuceClick, MultiClick
 from reclick.models.ccm import CCMParameters

@@ -15,7 +15,6 @@ from reclick.data.counts_checks import require_usable_weights
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.log_record import LogRecord, LogRecorder
 from reclick.engines.base import Engine, Log
-from reclick.engines.duckdb import DuckDBEngine
 from reclick.engines.local import LocalEngine
 from reclick.errors import LogError, SettingError
 from reclick.logs import SessionLog, as_log
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from reclick.engines.parts import PartReport
 
 __all__ = [
-    "DuckDBEngine",
     "Engine",
     "LocalEngine",
     "Log",

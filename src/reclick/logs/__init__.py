@@ -4,7 +4,6 @@ Every bad row is counted by its reason, with examples.
 """
 
 from reclick.logs.cleaning import Cleaning
-from reclick.logs.events import sessions_from_events
 from reclick.logs.read import as_log, convert, read_sessions, with_clicks, with_text
 from reclick.logs.session_log import BadRow, ReadSummary, SessionLog
 from reclick.logs.side_tables import (
@@ -28,7 +27,6 @@ __all__ = [
     "read_candidates",
     "read_labels",
     "read_sessions",
-    "sessions_from_events",
     "with_clicks",
     "with_text",
 ]
