@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import reclick as rc
+from reclick.runtime.progress import PROGRESS_VARIABLE
 from tests.engines.test_tasks import assert_same_model
 from tests.support.s3_server import run_s3_server
 from tests_cluster.cluster import HOME, LOOPBACK, UBM, WAIT, Cluster
@@ -160,6 +161,7 @@ def test_an_interrupted_fit_leaves_nothing(where: list[object], log: Path, tmp_p
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, PROGRESS_VARIABLE: "1"},  # the test waits for it
     )
     watchdog = threading.Timer(WAIT, running.kill)
     watchdog.start()
