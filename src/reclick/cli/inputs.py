@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 import typer
 
 from reclick.cli.console import print_note, progress_bars
+from reclick.runtime.interrupts import was_interrupted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -169,9 +170,19 @@ class EngineOptions(NamedTuple):
             )
         print_note("Starting Spark")
         session = open_session(self.master)
-        if self.master and self.master.startswith("sc://"):
-            atexit.register(session.stop)  # otherwise its threads may keep the process alive
+        if self.master:
+            atexit.register(_stop_spark, session, self.master)
         return SparkEngine(session, tasks=self.tasks, folder=self.shared_folder)
+
+
+def _stop_spark(session: Any, master: str) -> None:
+    """Stop a session where its threads may keep the process alive, or Java prints a stack trace.
+
+    Threads of Spark Connect may keep it alive. After Ctrl-C, Java prints a stack trace in most runs
+    if the process ends before Spark's tasks, and seldom if Spark is stopped.
+    """
+    if master.startswith("sc://") or was_interrupted():
+        session.stop()
 
 
 class ReadOptions(NamedTuple):
