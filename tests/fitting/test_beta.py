@@ -65,6 +65,15 @@ def test_quantiles_outside_their_domain_are_nan_and_shapes_broadcast() -> None:
     assert beta_quantile([], 2, 2).shape == (0,)
 
 
+def test_parameters_of_any_size_have_quantiles() -> None:
+    """As of a damaged model; 2.388 and 8.4e305 once divided by zero."""
+    sizes = [2.388, 8.384706186429095e305, 1e-5, 1e18, *10.0 ** np.arange(-300, 309, 7)]
+    p, a, b = np.meshgrid([1e-6, 0.05, 0.5, 0.95, 1 - 1e-6], sizes, sizes)
+    quantiles = beta_quantile(p, a, b)
+    assert ((quantiles >= 0) & (quantiles <= 1)).all()
+    assert beta_quantile(0.05, 1e308, 1e308) == 0.5
+
+
 def test_an_interval_is_the_two_quantiles_of_its_beta() -> None:
     low, high = credible_interval([0.1, 0.5], [20, 4], level=0.8)
     np.testing.assert_allclose(low, special.betaincinv([2, 2], [18, 2], 0.1), atol=1e-9)

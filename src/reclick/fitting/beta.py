@@ -20,6 +20,8 @@ LOG_SMALLEST_FLOAT = -745.0  # exp of less underflows in float64
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 # If both parameters are larger, quadrature is shorter than the continued fraction.
 QUADRATURE_FROM = 500.0
+SMALLEST_DENOMINATOR = 1e-300
+LARGEST_PARAMETER = 1e150  # products of two larger ones overflow; the Beta is then its mean
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
@@ -136,19 +138,25 @@ def _log_front(x: float, a: float, b: float) -> float:
 
 
 @subkernel
+def _not_zero(denominator: float) -> float:
+    """The denominator, or a tiny one in place of 0, as in modified Lentz."""
+    return denominator if denominator != 0.0 else SMALLEST_DENOMINATOR
+
+
+@subkernel
 def _continued_fraction(x: float, a: float, b: float) -> float:
     """I_x(a, b) = front · result / a (modified Lentz), quick for x below about the mean."""
     c = 1.0
-    d = 1.0 / (1.0 - (a + b) * x / (a + 1.0))
+    d = 1.0 / _not_zero(1.0 - (a + b) * x / (a + 1.0))
     h = d
     for m in range(1, 20_000):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1.0 / (1.0 + even * d)
-        c = 1.0 + even / c
+        d = 1.0 / _not_zero(1.0 + even * d)
+        c = _not_zero(1.0 + even / c)
         h *= d * c
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        d = 1.0 / (1.0 + odd * d)
-        c = 1.0 + odd / c
+        d = 1.0 / _not_zero(1.0 + odd * d)
+        c = _not_zero(1.0 + odd / c)
         h *= d * c
         if abs(d * c - 1.0) < 1e-15:
             break
@@ -223,6 +231,8 @@ def _quantile(p: float, a: float, b: float) -> float:
         return math.nan
     if p in (0.0, 1.0):
         return p
+    if max(a, b) > LARGEST_PARAMETER:
+        return a / (a + b) if a + b < math.inf else 1.0 / (1.0 + b / a)
     low, high = LOG_SMALLEST_FLOAT, 0.0
     u = min(max(_initial_log_quantile(p, a, b), low), high - 1e-16)
     for _ in range(200):
