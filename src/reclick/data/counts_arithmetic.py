@@ -17,12 +17,11 @@ from reclick.data.click_sequences import sequence_bytes, sequences_from_bytes
 from reclick.data.counts_checks import COUNT_ROUNDING
 from reclick.data.log_record import remove_logs
 from reclick.data.outcomes import N_OUTCOMES, UNKNOWN_OUTCOME, OutcomeCounts
-from reclick.data.ragged import Float64, Int32, Int64, run_indices
+from reclick.data.ragged import Float64, Int32, Int64, join_codes, run_indices, split_codes
 
 if TYPE_CHECKING:
     from reclick.data.counts import Counts
 
-LOW_BITS = (1 << 32) - 1
 PAIR_TOTALS = ("impressions", "clicks", "last_clicks")
 
 
@@ -41,24 +40,26 @@ def add_counts(a: Counts, b: Counts, sign: float) -> Counts:
     )
     outcomes_a, outcomes_b = _known_outcomes(a, b)
     pairs, (impressions, clicks, last_clicks, *last_outcomes) = _merge_rows(
-        _keys(query_a[a.pair_query], ad_a[a.pair_ad]),
-        _keys(query_b[b.pair_query], ad_b[b.pair_ad]),
+        join_codes(query_a[a.pair_query], ad_a[a.pair_ad]),
+        join_codes(query_b[b.pair_query], ad_b[b.pair_ad]),
         (a.impressions, a.clicks, a.last_clicks, *_columns_of(outcomes_a, "last")),
         (b.impressions, b.clicks, b.last_clicks, *_columns_of(outcomes_b, "last")),
         sign,
         zero,
     )
     visits, (sessions, *visit_outcomes) = _merge_rows(
-        _keys(query_a[a.visit_query], sequence_a[a.visit_sequence]),
-        _keys(query_b[b.visit_query], sequence_b[b.visit_sequence]),
+        join_codes(query_a[a.visit_query], sequence_a[a.visit_sequence]),
+        join_codes(query_b[b.visit_query], sequence_b[b.visit_sequence]),
         (a.sessions, *_columns_of(outcomes_a, "visits")),
         (b.sessions, *_columns_of(outcomes_b, "visits")),
         sign,
         zero,
     )
-    queries, (pair_query, visit_query) = _keep_used(queries, pairs >> 32, visits >> 32)
-    ads, (pair_ad,) = _keep_used(ads, pairs & LOW_BITS)
-    sequences, (visit_sequence,) = _keep_used(sequences, visits & LOW_BITS)
+    pair_query, pair_ad = split_codes(pairs)
+    visit_query, visit_sequence = split_codes(visits)
+    queries, (pair_query, visit_query) = _keep_used(queries, pair_query, visit_query)
+    ads, (pair_ad,) = _keep_used(ads, pair_ad)
+    sequences, (visit_sequence,) = _keep_used(sequences, visit_sequence)
     starts, positions = sequences_from_bytes(sequences)
     outcomes = None
     if outcomes_a is not None and outcomes_b is not None:
@@ -95,7 +96,10 @@ def sum_counts(parts: Sequence[Counts]) -> Counts:
     has_outcomes = any(part.outcomes is not None for part in parts)
     outcomes = [part.outcomes or unknown_outcomes(part) for part in parts] if has_outcomes else []
     pairs, (impressions, clicks, last_clicks, *last_outcomes) = _sum_rows(
-        [_keys(q[c.pair_query], a[c.pair_ad]) for c, q, a in zip(parts, query, ad, strict=True)],
+        [
+            join_codes(q[c.pair_query], a[c.pair_ad])
+            for c, q, a in zip(parts, query, ad, strict=True)
+        ],
         [
             *([getattr(part, name) for part in parts] for name in PAIR_TOTALS),
             *([each.last[:, o] for each in outcomes] for o in range(N_OUTCOMES * has_outcomes)),
@@ -103,7 +107,7 @@ def sum_counts(parts: Sequence[Counts]) -> Counts:
     )
     visits, (sessions, *visit_outcomes) = _sum_rows(
         [
-            _keys(q[c.visit_query], s[c.visit_sequence])
+            join_codes(q[c.visit_query], s[c.visit_sequence])
             for c, q, s in zip(parts, query, sequence, strict=True)
         ],
         [
@@ -111,6 +115,8 @@ def sum_counts(parts: Sequence[Counts]) -> Counts:
             *([each.visits[:, o] for each in outcomes] for o in range(N_OUTCOMES * has_outcomes)),
         ],
     )
+    pair_query, pair_ad = split_codes(pairs)
+    visit_query, visit_sequence = split_codes(visits)
     starts, positions = sequences_from_bytes(sequences)
     lengths = parts[0].lengths
     for part in parts[1:]:
@@ -123,15 +129,15 @@ def sum_counts(parts: Sequence[Counts]) -> Counts:
         parts[0],
         queries=queries,
         ads=ads,
-        pair_query=(pairs >> 32).astype(np.int32),
-        pair_ad=(pairs & LOW_BITS).astype(np.int32),
+        pair_query=pair_query,
+        pair_ad=pair_ad,
         impressions=impressions,
         clicks=clicks,
         last_clicks=last_clicks,
         sequence_starts=starts,
         sequence_clicks=positions,
-        visit_query=(visits >> 32).astype(np.int32),
-        visit_sequence=(visits & LOW_BITS).astype(np.int32),
+        visit_query=visit_query,
+        visit_sequence=visit_sequence,
         sessions=sessions,
         lengths=lengths,
         outcomes=total,
@@ -289,11 +295,6 @@ def _union(a: pa.Array, b: pa.Array) -> tuple[pa.Array, Int64, Int64]:
 def _codes(values: pa.Array, sorted_values: pa.Array) -> Int64:
     codes = pc.index_in(values, value_set=sorted_values)
     return np.asarray(codes.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _keys(first: Int64, second: Int64) -> Int64:
-    """Two codes as one number, which sorts by the first, then by the second."""
-    return np.asarray(first << 32 | second)
 
 
 def _merge_rows(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reclick.data.ragged import Float64, Int32, Int64, read_only
+from reclick.data.ragged import Float64, Int32, Int64, join_codes, read_only
 
 Int8 = npt.NDArray[np.int8]
 
@@ -89,16 +89,12 @@ class OutcomeRows(NamedTuple):
 
     def to_table(self, first: Int32, second: Int32, total: Float64) -> Float64:
         """Weights [row, outcome] of rows sorted by their codes; the rest of `total` is unknown."""
-        keys = _join(first, second)
-        at = np.searchsorted(keys, _join(self.first, self.second))
+        keys = join_codes(first, second)
+        at = np.searchsorted(keys, join_codes(self.first, self.second))
         table = np.zeros((len(total), N_OUTCOMES))
         np.add.at(table, (at, self.outcome), self.weight)
         table[:, UNKNOWN_OUTCOME] = np.maximum(total - table.sum(axis=1), 0.0)
         return table
-
-
-def _join(first: Int32, second: Int32) -> Int64:
-    return np.asarray((first.astype(np.int64) << 32) | second)
 
 
 @dataclass(frozen=True, eq=False)

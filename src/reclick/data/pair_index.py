@@ -21,6 +21,7 @@ from reclick.data.ragged import (
     Float64,
     Int32,
     Int64,
+    join_codes,
     read_only,
     run_of_elements,
     run_sizes,
@@ -241,8 +242,8 @@ class IndexMap:
     def __init__(self, earlier: Counts, later: Counts) -> None:
         self.query = _codes(later.queries, earlier.queries)  # [query]
         ad = _codes(later.ads, earlier.ads)[earlier.pair_ad]
-        key = _pair_keys(self.query[earlier.pair_query], ad)
-        self.pair = np.searchsorted(_pair_keys(later.pair_query, later.pair_ad), key)  # [pair]
+        key = join_codes(self.query[earlier.pair_query], ad)
+        self.pair = np.searchsorted(join_codes(later.pair_query, later.pair_ad), key)  # [pair]
         self._later = later
 
     def place_pairs(self, values: Float64, fill: Float64 | float = 0.0) -> Float64:
@@ -271,7 +272,3 @@ def _codes(strings: pa.Array, values: pa.Array) -> Int64:
     index = Interner()
     index.codes(strings)
     return index.find(values).astype(np.int64)
-
-
-def _pair_keys(query: Int32 | Int64, ad: Int32 | Int64) -> Int64:
-    return np.asarray((query.astype(np.int64) << 32) | ad)

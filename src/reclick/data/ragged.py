@@ -114,6 +114,16 @@ def sum_runs(values: Array, starts: Int64) -> Array:
     return sums  # type: ignore[no-any-return]
 
 
+def join_codes(first: Int32 | Int64, second: Int32 | Int64) -> Int64:
+    """Two codes as one number, which sorts by the first, then by the second."""
+    return np.asarray((first.astype(np.int64) << 32) | second)
+
+
+def split_codes(codes: Int64) -> tuple[Int32, Int32]:
+    """The two codes that `join_codes` made one of."""
+    return (codes >> 32).astype(np.int32), (codes & 0xFFFFFFFF).astype(np.int32)
+
+
 def read_only(array: Array) -> Array:
     """A read-only view. Kernels that only read take these, so that they compile once."""
     if not array.flags.writeable:

@@ -11,14 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.arrow_checks import check_batch
-from reclick.data.ragged import Float64, Int64
+from reclick.data.ragged import Float64, Int64, join_codes, split_codes
 from reclick.errors import LogError
 
 PAIR_RESULT = ("query", "ad", "impressions", "clicks", "last_clicks")
 VISIT_RESULT = ("query", "click_sequence", "page_length", "sessions")
 TEXT_RESULT = ("query", "ad", "click_sequence")  # the text columns of both tables
 TOTALS_TOLERANCE = 1e-6  # relative, of totals that are in both tables: weights may be rounded
-LOW_BITS = (1 << 32) - 1
 
 
 def tables_from_results(pairs: object, visits: object) -> dict[str, pa.Table]:
@@ -35,9 +34,9 @@ def tables_from_results(pairs: object, visits: object) -> dict[str, pa.Table]:
     sessions = _numbers(visit_table, "sessions")
     pair_totals = [_numbers(pair_table, name) for name in PAIR_RESULT[2:]]
     _check_agreement(pair_totals, sessions, lengths, sizes)
-    pair_keys, pair_sums = _add_up((pair_query << 32) | pair_ad, pair_totals)
-    visit_keys, (visit_sums,) = _add_up((visit_query << 32) | visit_sequence, [sessions])
-    length_keys, (length_sums,) = _add_up((lengths << 32) | sizes, [sessions])
+    pair_keys, pair_sums = _add_up(join_codes(pair_query, pair_ad), pair_totals)
+    visit_keys, (visit_sums,) = _add_up(join_codes(visit_query, visit_sequence), [sessions])
+    length_keys, (length_sums,) = _add_up(join_codes(lengths, sizes), [sessions])
     return {
         "queries": pa.table({"query": queries}),
         "ads": pa.table({"ad": ads}),
@@ -143,4 +142,4 @@ def _add_up(keys: Int64, totals: list[Float64]) -> tuple[Int64, list[Float64]]:
 
 
 def _split_keys(keys: Int64, high: str, low: str) -> dict[str, npt.NDArray[Any]]:
-    return {high: (keys >> 32).astype(np.int32), low: (keys & LOW_BITS).astype(np.int32)}
+    return dict(zip((high, low), split_codes(keys), strict=True))
