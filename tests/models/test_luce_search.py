@@ -63,7 +63,7 @@ def test_components_are_taken_only_where_there_are_some() -> None:
     two = np.concatenate([GAMMA, GAMMA[:, :, ::-1] ** 3])
     ends = np.concatenate([OMEGA * 3, OMEGA / 6])
     mixed = draw(THETA, RHO, two, ends, 6_000, 3, np.array([0.5, 0.5]))
-    assert choose(mixed, "components", mixing_strength=None).components == 3
+    assert choose(mixed, "components", mixing_strength=None).components > 1
     for seed in range(4):
         alike = draw(THETA, RHO, GAMMA, OMEGA, 3_000, seed)
         assert choose(alike, "components", mixing_strength=None).components == 1

@@ -46,12 +46,12 @@ class Hyperparameters(NamedTuple):
     evidence_factor: float = 1.0  # times that strength
     satisfaction_strength: float | None = 8.0
     satisfaction_prior: float = 0.4
-    query_strength: float | None = 4.0  # the outside option of each query
+    query_strength: float | None = 3.0  # the outside option of each query
     transition_strength: float = 8.0
     components: int = 1
-    component_strength: float = 4.0  # how strongly components are shrunk to each other
-    mixing_strength: float | None = 10.0  # the mixing weights of each query
-    position_effect_strength: float | None = 30.0
+    component_strength: float = 8.0  # how strongly components are shrunk to each other
+    mixing_strength: float | None = 5.0  # the mixing weights of each query
+    position_effect_strength: float | None = 20.0
     outcome_weight: float = 1.0
 
     def apply_strength(self, prior: PairPrior) -> PairPrior:

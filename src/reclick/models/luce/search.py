@@ -35,18 +35,18 @@ FAST = (
     CandidateValues("satisfaction_prior", (0.2, 0.6), standard_errors=0.0, between=True),
     CandidateValues("query_strength", (16.0,)),
     CandidateValues("position_effect_strength", (10.0, None)),
-    COMPONENTS._replace(values=(3,)),
+    COMPONENTS._replace(values=(4,)),
 )
 FULL = (
     CandidateValues("evidence_factor", (0.5, 0.25, 2.0)),
     FAST[1]._replace(values=(0.1, 0.2, 0.3, 0.5, 0.6, 0.7)),
     CandidateValues("satisfaction_strength", (5.0, 30.0, None)),
-    CandidateValues("query_strength", (1.0, 2.0, 8.0, 16.0, None)),
+    CandidateValues("query_strength", (1.0, 2.0, 6.0, 16.0, None)),
     CandidateValues("transition_strength", (2.0, 32.0)),
     CandidateValues("position_effect_strength", (10.0, 100.0, None)),
     COMPONENTS,
-    CandidateValues("mixing_strength", (3.0, 30.0, None)),
-    CandidateValues("component_strength", (2.0, 16.0)),
+    CandidateValues("mixing_strength", (2.0, 15.0, None)),
+    CandidateValues("component_strength", (3.0, 20.0)),
 )
 
 
