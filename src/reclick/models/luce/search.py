@@ -30,23 +30,25 @@ from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParamete
 COMPONENTS = CandidateValues("components", (2, 3, 4, 5), standard_errors=SIGNIFICANT, least=1e-3)
 TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
 MakePrior = Callable[[AdRecord], PairPrior]
+SATISFACTION = CandidateValues("satisfaction_prior", (0.2, 0.6), standard_errors=0.0, between=True)
+# Components come before ρ and position effects, whose best values are others with components.
 FAST = (
-    CandidateValues("evidence_factor", (0.5, 0.2)),
-    CandidateValues("satisfaction_prior", (0.2, 0.6), standard_errors=0.0, between=True),
+    CandidateValues("evidence_factor", (0.7, 0.4)),
     CandidateValues("query_strength", (16.0,)),
-    CandidateValues("position_effect_strength", (10.0, None)),
     COMPONENTS._replace(values=(4,)),
+    SATISFACTION,
+    CandidateValues("position_effect_strength", (10.0, None)),
 )
 FULL = (
-    CandidateValues("evidence_factor", (0.5, 0.25, 2.0)),
-    FAST[1]._replace(values=(0.1, 0.2, 0.3, 0.5, 0.6, 0.7)),
-    CandidateValues("satisfaction_strength", (5.0, 30.0, None)),
+    CandidateValues("evidence_factor", (0.7, 0.5, 0.25, 2.0)),
     CandidateValues("query_strength", (1.0, 2.0, 6.0, 16.0, None)),
-    CandidateValues("transition_strength", (2.0, 32.0)),
-    CandidateValues("position_effect_strength", (10.0, 100.0, None)),
     COMPONENTS,
     CandidateValues("mixing_strength", (2.0, 15.0, None)),
     CandidateValues("component_strength", (3.0, 20.0)),
+    SATISFACTION._replace(values=(0.1, 0.2, 0.3, 0.5, 0.6, 0.7)),
+    CandidateValues("satisfaction_strength", (5.0, 30.0, None)),
+    CandidateValues("transition_strength", (2.0, 32.0)),
+    CandidateValues("position_effect_strength", (10.0, 100.0, None)),
 )
 
 
