@@ -16,8 +16,8 @@ from reclick.engines import as_grouped
 from reclick.fitting.beta import credible_interval
 from reclick.fitting.posterior import _pairwise_weights, information_left, marginal_information
 from reclick.models.luce.e_step import pair_information, score
-from reclick.models.luce.fit import TrainingData
-from reclick.models.luce.parameters import Hyperparameters, LuceParameters
+from reclick.models.luce.fit import LuceState, TrainingData
+from reclick.models.luce.parameters import N_CLASSES, Hyperparameters, LuceParameters
 from tests.support.enumeration import Session, as_table, random_sessions
 from tests.support.luce_world import (
     GAMMA,
@@ -53,8 +53,7 @@ def information(problem: LuceProblem, now: LuceParameters, per_query: bool) -> F
         ads,
         np.full(len(ads), PRIOR),
         layout.counts.pair_query,
-        np.full(len(layout.query_class), PRIOR),
-        per_query,
+        np.full(len(layout.query_class), PRIOR if per_query else np.inf),
     )
     return np.asarray(marginal - PRIOR)
 
@@ -63,9 +62,22 @@ def information_by_differences(
     problem: LuceProblem, now: LuceParameters, per_query: bool
 ) -> Float64:
     """The same by definition: the inverse of the negative second derivatives."""
+    matrix = curvature(problem, now, per_query) + PRIOR * np.eye(size_of(problem, per_query))
+    return np.asarray(1 / np.diag(np.linalg.inv(matrix))[: len(now.satisfaction.mean)] - PRIOR)
+
+
+def size_of(problem: LuceProblem, per_query: bool) -> int:
+    layout = problem.data.layout
+    return len(layout.pair_class) + per_query * len(layout.query_class)
+
+
+def curvature(
+    problem: LuceProblem, now: LuceParameters, per_query: bool, *, with_priors: bool = False
+) -> Float64:
+    """The negative second derivatives of the log-likelihood in each log θ, and each log f."""
     (block,), layout = problem.data.blocks, problem.data.layout
     pairs, theta = len(layout.pair_class), now.appeal.level(0)
-    size = pairs + per_query * len(layout.query_class)
+    size = size_of(problem, per_query)
 
     def log_likelihood(moved: Float64) -> float:
         own = theta * np.exp(moved[:pairs]), now.appeal.factors[pairs:]
@@ -74,7 +86,8 @@ def information_by_differences(
             f = now.query_outside
             own = f.level(0), f.level(1) * np.exp(moved[pairs:])
             there = replace(there, query_outside=f.with_factors(np.concatenate(own)))
-        return float(score(there, block) @ block.sessions.weight)
+        prior = there.log_prior() if with_priors else 0.0
+        return float(score(there, block) @ block.sessions.weight) + prior
 
     step, unit, matrix = 1e-3, np.eye(size), np.empty((size, size))
     for i, j in product(range(size), repeat=2):
@@ -84,7 +97,7 @@ def information_by_differences(
             for b in (1, -1)
         ]
         matrix[i, j] = -sum(corners) / (4 * step * step)
-    return np.asarray(1 / np.diag(np.linalg.inv(matrix + PRIOR * np.eye(size)))[:pairs] - PRIOR)
+    return matrix
 
 
 @pytest.mark.parametrize("per_query", [False, True])
@@ -102,6 +115,18 @@ def test_the_information_on_two_ads_of_a_query_is_the_curvature_of_all_weights(
     now = random_parameters(problem, rho=1e-12)  # without satisfaction every choice is observed
     exact = information_by_differences(problem, now, per_query)
     np.testing.assert_allclose(information(problem, now, per_query), exact, rtol=1e-4)
+
+
+def test_the_information_with_its_priors_is_the_curvature_of_the_objective() -> None:
+    rows = [Session("q1", ("a", "b"), clicks) for clicks in ((), (1,), (2,), (1, 2), (2, 1)) * 4]
+    problem = luce_problem(as_table(rows), hyperparameters(per_query=True))
+    now, layout = random_parameters(problem, rho=1e-12), problem.data.layout
+    weighty = now.query_outside.factors * np.array([3.0] * N_CLASSES + [1.0])
+    now = replace(now, query_outside=now.query_outside.with_factors(weighty))
+    state = LuceState(problem.hyper, layout, now, pair_information(now, problem.data.blocks[0]))
+    matrix = curvature(problem, now, per_query=True, with_priors=True)
+    exact = 1 / np.diag(np.linalg.inv(matrix))[: len(layout.pair_class)]
+    np.testing.assert_allclose(state.attractiveness_information(), exact, rtol=1e-4)
 
 
 @pytest.mark.parametrize("per_query", [False, True])

@@ -12,9 +12,9 @@ where N and X are the clicks and the exposure of the ad on its other queries, an
 its words. As the pairs of an ad differ, one of them is worth at most p clicks: the clicks and the
 exposure x of each count by p / (p + x w). The strengths p (how alike the pairs of an ad are) and a
 (how alike ads with the same words are) maximise the likelihood of the clicks of each pair under its
-own prior, with the attractiveness integrated out: Beta-binomial where attractiveness is a
-probability; Gamma and Luce's choice against the rivals of the pair where it is a weight. Strengths
-are in pseudo-clicks.
+own prior, times a wide prior of their own. The attractiveness is integrated out: Beta-binomial
+where it is a probability; Gamma and Luce's choice against the rivals of the pair where it is a
+weight. Strengths are in pseudo-clicks.
 
 If no ad has a second query, N = X = 0 for every pair: the prior mean is the rate of the words, or
 the mean of all pairs, and only 1 / p + 1 / a matters.
@@ -180,13 +180,14 @@ class AdRecord(NamedTuple):
         pairs = np.bincount(self.ad, self.exposure > 0, self.n_ads)
         return int(np.sum(pairs > 1)), int(np.sum(pairs > 0))
 
-    def move_to(self, at: IndexMap, counts: Counts) -> AdRecord:
-        """The same record among the pairs of later counts."""
-        columns = [
-            at.place_pairs(each) for each in (self.clicks, self.exposure, *(self.choices or ()))
-        ]
-        choices = Choices(*columns[2:]) if self.choices else None
-        return AdRecord(columns[0], columns[1], counts.pair_ad, len(counts.ads), choices)
+    def move_to(self, at: IndexMap, counts: Counts, decay: float = 1.0) -> AdRecord:
+        """The same record among the pairs of later counts; its sessions count by `decay`."""
+        clicks, exposure = (at.place_pairs(decay * each) for each in (self.clicks, self.exposure))
+        choices = None
+        if self.choices is not None:
+            number, rivals = decay * self.choices.number, self.choices.rivals
+            choices = Choices(at.place_pairs(number), at.place_pairs(rivals))
+        return AdRecord(clicks, exposure, counts.pair_ad, len(counts.ads), choices)
 
     def by_ad(self) -> tuple[Float64, Float64]:
         """Clicks and exposure of each ad."""

@@ -2,7 +2,8 @@
 
 A cell is one entry of a table, such as (component, last click, next position). A level assigns one
 of its factors to each cell. Every factor has a Gamma prior with a mean and a strength in
-pseudo-choices, so the weight of a rare cell mainly follows from the factors it shares with others.
+pseudo-choices, as a density of its logarithm: s (log x − x / mean), whose mode is the mean. So the
+weight of a rare cell mainly follows from the factors it shares with others.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ class FactorTable(ParameterTable):
         return value
 
     def m_step(self, observed: Float64, expected: Float64) -> Self:
-        """The next factors: a step in closed form that cannot lower the objective.
+        """The next factors: an MM step (Hunter 2004), which cannot lower the objective.
 
         `observed` are the choices of each cell, and `expected` those expected under these weights.
         """
@@ -272,6 +273,9 @@ def _sweep(
     mean: Float64,
 ) -> Float64:
     """Sweep over the levels, each in closed form given the changes of the others.
+
+    The logarithm of the sum of weights Z in a choice is at most log Z₀ + Z / Z₀ − 1, which is
+    linear in the weights and exact at the present ones (an MM step, Hunter 2004).
 
     A factor x that changes to x y, in cells whose other factors change by z, gains at least
     n log y − Σ expected (z² y² + v²) / 2, plus its prior s log y − s x y / mean. The weight of

@@ -204,6 +204,8 @@ def extrapolate(
 class MixingWeights(ParameterTable):
     """The mixing weights of each query, with a Dirichlet prior; without a strength, common ones.
 
+    The prior is a density of log ratios, so its mode is its mean.
+
     >>> mixing = MixingWeights.build(2, np.array([0.5, 0.5]), 10.0)
     >>> mixing.m_step(np.array([[10.0, 0.0], [0.0, 0.0]])).weights
     array([[0.75, 0.25],

@@ -14,6 +14,7 @@ from reclick.runtime.jit import kernel, subkernel
 
 COMPARISON_ROUNDS = 30  # to estimate how strongly ads were compared with each other
 NO_INFORMATION = 1e-12
+LEAST_WEIGHT_INFORMATION = 1e-9  # on the log-weight of a pair
 LEAST_BETA = 1e-6  # parameters of a Beta that is drawn from
 LEAST_LOGIT_BETA = 0.5  # … of a Beta that is matched on the scale of logits
 
@@ -164,7 +165,6 @@ def marginal_information(
     prior: Float64,
     query: Int32,
     query_prior: Float64,
-    has_query_outside: bool,
 ) -> Float64:
     """1 / variance of the log-weight of each pair in choices among the ads of its query.
 
@@ -173,7 +173,8 @@ def marginal_information(
     with the `outside` option, and with other `ads`. The comparisons with other ads are divided
     among them in proportion to how strongly each was compared. The result is the information that
     remains on one weight if the other weights of its query, and the outside option of the query,
-    are unknown too; an outside option common to all queries is known. `query` [pair] is sorted.
+    are unknown too. `query_prior` [query] is the information of the prior of the outside option: ∞
+    if it is common to all queries, and so known. `query` [pair] is sorted.
     """
     out = np.empty(len(outside))
     first = 0
@@ -181,14 +182,12 @@ def marginal_information(
         last = first
         while last < len(outside) and query[last] == query[first]:
             last += 1
-        outside_prior = (
-            max(query_prior[query[first]], NO_INFORMATION) if has_query_outside else np.inf
-        )
+        outside_prior = max(query_prior[query[first]], NO_INFORMATION)
         _inform_query(
             outside[first:last], ads[first:last], prior[first:last], outside_prior, out[first:last]
         )
         first = last
-    return out
+    return np.maximum(out, LEAST_WEIGHT_INFORMATION)
 
 
 @subkernel

@@ -3,8 +3,9 @@
 If successes are not all observed, EM estimates thousands of rates from few trials each, together
 with parameters that all rows share. If every rate were a point, rows that happened to succeed would
 get a high one, and too little would remain to be explained by the shared parameters (Neyman and
-Scott). So the logit of a rate may be normal, with a mean that gives the parameter and a variance v
-that a fit does not change, and the log-likelihood is its expectation, to second order. With c the
+Scott). So the logit of a rate may be normal: its variance v does not change during a fit, and its
+mean, logit c, follows from the estimate of the rate. The log-likelihood is its expectation, to
+second order. With c the
 centre of a rate and r = P(success | observation), a trial costs ½ v c (1 − c), the observation
 gains ½ v r (1 − r), and P(success) becomes r + ½ v r (1 − r)(1 − 2r). For v < 4 the
 log-probability of the observation is convex in logit c, so EM still cannot lower it.

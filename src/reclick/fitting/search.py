@@ -56,7 +56,8 @@ class CandidateValues(NamedTuple):
     """Values of a hyperparameter to try, and the gain that a value must have to be accepted.
 
     The gain must exceed `least`, and `standard_errors` of its standard errors. With `between`, one
-    more value is tried, between the best value of a probability and its neighbours.
+    more value is tried: the highest point of a parabola through the best value of a probability and
+    its neighbours, at most .1 from the best.
     """
 
     name: str
@@ -123,6 +124,8 @@ class Search(Generic[H, F]):
 
 def parabola_vertex(gains: dict[float, float]) -> float:
     """Where a parabola through the best value of a probability and its two neighbours is highest.
+
+    At most .1 from the best value.
 
     >>> round(parabola_vertex({0.2: 0.0, 0.4: 0.03, 0.6: 0.02}), 3)
     0.45

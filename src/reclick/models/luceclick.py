@@ -46,7 +46,8 @@ class LuceClick(ClickModel):
 
     After k clicks, the last at l, the user is satisfied with probability ρ(q, d_l), and the session
     ends. Otherwise every free position j has weight w_j = θ(q, d_j) γ(l, j), the outside option has
-    ω_k f_q, and P(j) = w_j / (ω_k f_q + Σ w). γ and ω may differ between the components of a
+    ω_k f_q, and P(j) = w_j / (ω_k f_q + Σ w). `theta_` has θ times the factor of the pair's
+    frequency class, on the scale below. γ and ω may differ between the components of a
     mixture of users, with mixing weights per query, and positions may have effects of their own
     for a query or an ad. Attractiveness is reported as the probability of a click on an ad alone on
     a page, θ / (1 + θ). `prior_report_` describes where its prior comes from. A setting "auto" has
@@ -109,7 +110,7 @@ class LuceClick(ClickModel):
     tune: str = setting(
         default="fast",
         choices=("fast", "full", "off"),
-        help="how many values are tried for each setting that is auto: a few, many, or none",
+        help="how many values are tried: a few, of some settings that are auto; many, of all; none",
     )
     max_iterations: int = setting(default=500, low=1, integer=True)
     tolerance: float = setting(default=1e-6)
@@ -175,26 +176,25 @@ class LuceClick(ClickModel):
         at = IndexMap(old_counts, counts)
         sessions = IndexMap(new.counts, counts).move_sessions(new)
         self._pairs = self._index(counts, text)
-        prior = self._set_prior(state.ad_record().move_to(at, counts), state.hyper)
+        prior = self._set_prior(state.ad_record().move_to(at, counts, decay), state.hyper)
         start = state.move_to(at, sessions, prior, decay)
         data = TrainingData.of(sessions, start.layout)
         data = data.with_redundancy(last.redundancy_, self._pairs.ad_tokens())
         result = data.maximise(start.parameters, engine=self._engine, **self._em_limits)
         self._set_state(LuceState.of(state.hyper, data, result, start.information), result)
-        self._set_prior(self._state.ad_record(), state.hyper)  # now that new ads have a record
+        self._set_prior(self._state.ad_record(), state.hyper)  # of unseen pairs; it may set a scale
         self._set_weights()
 
     def _set_state(
         self, state: LuceState, result: LuceResult, typical_outside: float | None = None
     ) -> None:
         """Set the fitted attributes; for `typical_outside` see `_set_weights`."""
-        self._state = state
+        self._state, (*_, ambiguity) = state, state.information
         self.hyperparameters_ = state.hyper._asdict()
         self.exposure_ = state.ad_record().exposure
         self.theta_information_ = state.attractiveness_information()
-        self.rho_information_ = state.parameters.satisfaction.information(state.information[2])
-        for name, values in zip(INFORMATION, state.information, strict=True):
-            setattr(self, name, values)
+        self.rho_information_ = state.parameters.satisfaction.information(ambiguity)
+        vars(self).update(zip(INFORMATION, state.information, strict=True))
         self._set_weights(typical_outside)
         self._report_fit(result)
 

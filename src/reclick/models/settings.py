@@ -22,8 +22,8 @@ MAX_STRENGTH = 1e12  # pseudo-choices; with stronger priors the sessions are los
 # Help of settings that several models share. A model may give a setting a help of its own.
 COMMON_HELP = {
     "attractiveness_prior": 'prior mean of the attractiveness θ: "auto" (estimated from the ad\'s '
-    "other queries, its words and the mean of all pairs, if that increases the evidence, "
-    'otherwise "overall"), "overall" (one mean for all pairs), "words" (estimated from the words '
+    "other queries, its words and the mean of all pairs, as far as the evidence supports them), "
+    '"overall" (one mean for all pairs), "words" (estimated from the words '
     "of the ad), or a number",
     "attractiveness_strength": 'strength of that prior, in examinations: "auto" (chosen for '
     "each pair by maximum evidence; {overall_strength} if all pairs have the same prior mean), or "

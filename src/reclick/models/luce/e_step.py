@@ -1,7 +1,8 @@
-"""The E-step of LuceClick: expected choices of every weight, given the sessions.
+"""The E-step of LuceClick: observed and expected choices of every weight, given the sessions.
 
 A session ends by a choice of the outside option, or by satisfaction. The E-step infers which of the
-two, and the component of the user. For the variance of ρ see reclick.fitting.rates.
+two, and the component of the user. The expected choices of a weight, for the MM step of its table,
+are the sum of its probabilities over all choices. For the variance of ρ see reclick.fitting.rates.
 """
 
 from __future__ import annotations
@@ -66,9 +67,8 @@ def score(parameters: LuceParameters, block: LuceBlock) -> Float64:
 def pair_information(parameters: LuceParameters, block: LuceBlock) -> Float64:
     """Return the information of a block on its pairs [OUTSIDE, ADS and AMBIGUITY, pair].
 
-    The rows are the information on log θ from comparisons with the outside option, the information
-    from comparisons with other ads, and the variance of the number of satisfied clicks. The last is
-    information on ρ that is lost because satisfaction is not observed.
+    These are the information on log θ from comparisons with the outside option, that with other
+    ads, and the variance of the satisfied clicks: information on ρ lost, as they are not observed.
     """
     information = np.zeros((3, block.sessions.n_pairs))
     _run_pass(parameters, block, information)
@@ -188,7 +188,8 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop keeps a session in the
                 of_query[1, q] += tries * end
                 if len(pair_choice) > 0:
                     # The information of a choice on log w_i and log w_j of two ads is
-                    # (1 − c) (δ_ij p_i − p_i p_j (1 + p_end r)), as an end may be satisfaction.
+                    # (1 − c) (δ_ij p_i − p_i p_j (1 + p_end r)), as an end may be satisfaction,
+                    # of probability c. `tries` estimates 1 − c.
                     # Off the diagonal it is from comparisons of ads. The rest of a row is from
                     # the comparison with the outside option.
                     hidden = 1.0 + end * r

@@ -14,10 +14,11 @@ from reclick.engines import Engine
 from reclick.fitting.attractiveness_prior import AdRecord, Choices, PairPrior
 from reclick.fitting.em import FitResult, Statistics
 from reclick.fitting.posterior import information_left, marginal_information
-from reclick.models.luce.e_step import LuceBlock, e_step, make_block, pair_information
+from reclick.models.luce.e_step import AMBIGUITY, LuceBlock, e_step, make_block, pair_information
 from reclick.models.luce.parameters import (
     CELL,
     PAIR,
+    QUERY,
     QUERY_CLASS,
     QUERY_POSITION,
     Hyperparameters,
@@ -31,7 +32,6 @@ from reclick.text.word_rates import TokenLists
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT_QUERY_STRENGTH = 16.0
 PILOT_LIMITS: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
-LEAST_THETA_INFORMATION = 1e-9
 LuceResult = FitResult[LuceParameters, Statistics]
 
 
@@ -53,9 +53,9 @@ class TrainingData(NamedTuple):
         if not kappa or tokens is None:
             return self
         pair_ad = self.layout.counts.pair_ad
-        overlaps = (block_overlap(tokens, pair_ad, block.sessions) for block in self.blocks)
-        pairs = zip(self.blocks, overlaps, strict=True)
-        return self._replace(blocks=[b._replace(redundancy=kappa, overlap=o) for b, o in pairs])
+        overlaps = [block_overlap(tokens, pair_ad, block.sessions) for block in self.blocks]
+        blocks = zip(self.blocks, overlaps, strict=True)
+        return self._replace(blocks=[b._replace(redundancy=kappa, overlap=o) for b, o in blocks])
 
     def maximise(self, start: LuceParameters, **loop: Any) -> LuceResult:
         """Run EM from `start`."""
@@ -88,7 +88,7 @@ class LuceState(NamedTuple):
         clicks = np.bincount(pair, appeal.past.observed, len(theta)).astype(np.float64)
         cell_clicks = appeal.past.exposure * appeal.weights()
         expected = np.bincount(pair, cell_clicks, len(theta)).astype(np.float64)
-        choices = Choices.of(theta, expected, self.information[0] + self.information[1])
+        choices = Choices.of(theta, expected, self.information[:AMBIGUITY].sum(axis=0))
         return AdRecord(clicks, expected / theta, counts.pair_ad, len(counts.ads), choices)
 
     def move_to(
@@ -107,7 +107,7 @@ class LuceState(NamedTuple):
 
     def with_rho_variance(self) -> LuceState:
         """Set the variance of each ρ, given the information of the sessions."""
-        satisfaction = self.parameters.satisfaction.with_variance(self.information[-1])
+        satisfaction = self.parameters.satisfaction.with_variance(self.information[AMBIGUITY])
         return self._replace(parameters=replace(self.parameters, satisfaction=satisfaction))
 
     def typical_outside(self) -> float:
@@ -143,17 +143,16 @@ class LuceState(NamedTuple):
             cells = appeal.past.exposure, self.layout.cells.pair
             share = information_left(outside + ads, *cells, hyper.position_effect_strength)
             outside, ads = outside * share, ads * share
-        has_f, query = hyper.query_strength is not None, self.layout.counts.pair_query
-        f_prior = (hyper.query_strength or 0.0) * self.parameters.query_outside.weights()
-        information = marginal_information(outside, ads, prior, query, f_prior, has_f)
-        return np.maximum(information, LEAST_THETA_INFORMATION)
+        f, strength = self.parameters.query_outside, hyper.query_strength
+        f_prior = np.inf * f.weights() if strength is None else strength * f.level(QUERY)
+        return marginal_information(outside, ads, prior, self.layout.counts.pair_query, f_prior)
 
 
 def fit_luce(
     data: TrainingData, hyper: Hyperparameters, prior: PairPrior, start: LuceParameters | None,
     **loop: Any,
 ) -> LuceResult:  # fmt: skip
-    """Run EM from `start` or the prior means; a new mixture first has common mixing weights."""
+    """Run EM from `start` or the prior means; mixing weights have the prior mean of `start`."""
     for stage, limits in plan_stages(hyper, start, loop):
         mixing = np.full(hyper.components, 1 / hyper.components)
         if start is not None and len(start.mixing.mean) == hyper.components:

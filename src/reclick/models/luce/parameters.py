@@ -24,7 +24,7 @@ FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or session
 N_CLASSES = len(FREQUENCY_CLASSES) + 1
 CLASS_STRENGTH = 2.0  # pseudo-choices: how strongly the factor of a class is shrunk to 1
 PAIR, PAIR_CLASS, QUERY_POSITION, CELL = range(4)  # the levels of the appeal of a cell
-QUERY_CLASS = 0  # a level of the outside option of a query; level 1 is the query
+QUERY_CLASS, QUERY = range(2)  # the levels of the outside option of a query
 CELLS = "luce_cells"  # the saved table with the positions of each pair
 SAVED = {  # the saved tables by type of row; _0, _1, … are levels of factors
     "pair": ["cells", "appeal_0", "appeal_3", "appeal_past", "satisfaction"],
@@ -39,7 +39,7 @@ class Hyperparameters(NamedTuple):
     """The settings that a fit may choose, with their defaults.
 
     Strengths are those of priors, in pseudo-choices (for ρ in clicks, for mixing weights in
-    sessions). None means one value common to all.
+    sessions). None is one value common to all, or no position effects.
     """
 
     attractiveness_strength: float | str = "auto"  # auto: by evidence, one value per pair
@@ -52,7 +52,7 @@ class Hyperparameters(NamedTuple):
     component_strength: float = 8.0  # how strongly components are shrunk to each other
     mixing_strength: float | None = 5.0  # the mixing weights of each query
     position_effect_strength: float | None = 20.0
-    outcome_weight: float = 1.0
+    outcome_weight: float = 1.0  # not searched
 
     def apply_strength(self, prior: PairPrior) -> PairPrior:
         """Set the strength of a prior of attractiveness, which was fitted by evidence."""
@@ -64,11 +64,8 @@ class LuceParameters(ParameterTables):
     """The parameters that EM estimates."""
 
     rows: ClassVar[Mapping[str, str]] = {
-        "appeal": "cells",
-        "query_outside": "queries",
-        "mixing": "queries",
-        "satisfaction": "pairs",
-    }
+        "appeal": "cells", "query_outside": "queries", "mixing": "queries", "satisfaction": "pairs",
+    }  # fmt: skip
 
     appeal: FactorTable  # [cell] θ of the pair, times the effects of its position
     transition: FactorTable  # [component, last, position] γ

@@ -1,10 +1,11 @@
 """The search for hyperparameters of LuceClick, on held-out sessions or by a bootstrap.
 
 The fast search fits a pilot to two thirds of the sessions, and then tries a few candidates, each
-from where the best fit so far ended. A value replaces the best so far if the log-likelihood of the
-other third improves by MIN_GAIN per session and, for strengths, by one standard error; components,
-which take time, must gain .001 and two standard errors. The full search and that on a small log use
-each third in turn. On a small log without weights, a parametric bootstrap judges components.
+from where the best fit so far ended. A value is taken if the log-likelihood of the other third
+improves by MIN_GAIN per session and, for strengths, by one standard error; components, which take
+time, must gain .001 and two standard errors. They come before ρ and position effects, whose best
+values depend on them. The full search and that on a small log use each third in turn. On a small
+log without weights, a parametric bootstrap judges components.
 """
 
 from __future__ import annotations
@@ -29,14 +30,11 @@ from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParamete
 
 COMPONENTS = CandidateValues("components", (2, 3, 4, 5), standard_errors=SIGNIFICANT, least=1e-3)
 TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
-MakePrior = Callable[[AdRecord], PairPrior]
-SATISFACTION = CandidateValues("satisfaction_prior", (0.2, 0.6), standard_errors=0.0, between=True)
-# Components come before ρ and position effects, whose best values are others with components.
 FAST = (
     CandidateValues("evidence_factor", (0.7, 0.4)),
     CandidateValues("query_strength", (16.0,)),
     COMPONENTS._replace(values=(4,)),
-    SATISFACTION,
+    CandidateValues("satisfaction_prior", (0.2, 0.6), standard_errors=0.0, between=True),
     CandidateValues("position_effect_strength", (10.0, None)),
 )
 FULL = (
@@ -45,7 +43,7 @@ FULL = (
     COMPONENTS,
     CandidateValues("mixing_strength", (2.0, 15.0, None)),
     CandidateValues("component_strength", (3.0, 20.0)),
-    SATISFACTION._replace(values=(0.1, 0.2, 0.3, 0.5, 0.6, 0.7)),
+    FAST[3]._replace(values=(0.1, 0.2, 0.3, 0.5, 0.6, 0.7)),
     CandidateValues("satisfaction_strength", (5.0, 30.0, None)),
     CandidateValues("transition_strength", (2.0, 32.0)),
     CandidateValues("position_effect_strength", (10.0, 100.0, None)),
@@ -54,7 +52,7 @@ FULL = (
 
 def search_hyperparameters(
     sessions: GroupedSessions, defaults: Hyperparameters, fixed: Collection[str],
-    make_prior: MakePrior, *, full: bool = False,
+    make_prior: Callable[[AdRecord], PairPrior], *, full: bool = False,
 ) -> Hyperparameters:  # fmt: skip
     """Choose the hyperparameters that are not `fixed`."""
     candidates = [values for values in (FULL if full else FAST) if values.name not in fixed]
@@ -74,8 +72,7 @@ def search_hyperparameters(
         is_of_mixture = candidate.name in ("mixing_strength", "component_strength")
         if candidate.name == "components" and uses_bootstrap:
             hyper = choose_by_bootstrap(sessions, best.hyper, candidate, make_fits)
-            is_last = candidate is candidates[-1]
-            best = best._replace(hyper=hyper) if is_last else search.attempt(hyper, best.fits)
+            best = best if hyper == best.hyper else search.attempt(hyper, best.fits)
         elif best.hyper.components > 1 or not is_of_mixture:
             best = search.best_of(best, candidate)
     return best.hyper
@@ -86,7 +83,7 @@ class _ScoredFits:
 
     def __init__(
         self, train: GroupedSessions, test: GroupedSessions, hyper: Hyperparameters,
-        make_prior: MakePrior,
+        make_prior: Callable[[AdRecord], PairPrior],
     ) -> None:  # fmt: skip
         layout = Layout.of(train, has_positions=True).extend(test)
         self._data = TrainingData.of(train, layout)
