@@ -100,7 +100,7 @@ if TYPE_CHECKING:
         read_sessions,
     )
     from reclick.logs.events import sessions_from_events
-    from reclick.logs.session_log import BadRow
+    from reclick.logs.read_summary import BadRow
     from reclick.models import (
         AM,
         BBM,
@@ -252,7 +252,7 @@ _HOMES = {
     ),
     "reclick.fitting.posterior": ("RelevanceDraws",),
     "reclick.fitting.order_table": ("OrderTable",),
-    "reclick.logs.session_log": ("BadRow",),
+    "reclick.logs.read_summary": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
     "reclick.models.query_rows": ("TrainingTotals",),
     "reclick.models.registry": ("ModelRegistry",),

@@ -37,7 +37,7 @@ from reclick.errors import (
 from reclick.logs import SessionLog, read_ads, read_sessions
 from reclick.logs.files.csv_writer import write_csv
 from reclick.logs.files.source import RawBatch
-from reclick.logs.session_log import ReadSummary
+from reclick.logs.read_summary import ReadSummary
 from reclick.logs.validation.validate import validate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages

@@ -27,7 +27,7 @@ from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes, take_r
 from reclick.engines.local.counter import Counter
 from reclick.engines.local.grouper import Grouper
 from reclick.engines.store import Store
-from reclick.logs.session_log import ReadSummary
+from reclick.logs.read_summary import ReadSummary
 
 MAX_SLICE_SESSIONS = 250_000  # per slice of a part that the driver wrote for the tasks
 

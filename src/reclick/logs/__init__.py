@@ -5,7 +5,8 @@ Every bad row is counted by its reason, with examples.
 
 from reclick.logs.cleaning import Cleaning
 from reclick.logs.read import as_log, convert, read_sessions, with_clicks, with_text
-from reclick.logs.session_log import BadRow, ReadSummary, SessionLog
+from reclick.logs.read_summary import BadRow, ReadSummary
+from reclick.logs.session_log import SessionLog
 from reclick.logs.side_tables import (
     as_pairs,
     read_ads,

@@ -1,4 +1,7 @@
-"""Optional cleaning: every step is off by default, and counts its changes.
+"""Optional cleaning of valid rows: bots, reloads, long sessions and pages, all off by default.
+
+Every step counts its changes. Bad rows are another matter: they are found before, in `validation`,
+and counted in `read_summary`.
 
 Bots and reloads are found over the whole log, which may be larger than memory. DuckDB holds one
 narrow row per session (user, time, numbers), which it spills to disk. The sessions themselves are

@@ -18,17 +18,16 @@ from reclick.logs.cleaning import UNLIMITED_ADS, Cleaning, remove_bots_and_reloa
 from reclick.logs.files.parquet import open_parquet
 from reclick.logs.files.source import FULL_SESSION_SCHEMA, OnError, RawBatch
 from reclick.logs.formats.base import ReadReport
-from reclick.logs.session_log import (
+from reclick.logs.read_summary import (
     MAX_EXAMPLES,
     NULL_CLICKS_NOTE,
     REPEATED_CLICK_NOTE,
     BadRow,
-    Provenance,
-    SessionLog,
     SummaryBuilder,
     bad_rows_error,
     describe_bad_rows,
 )
+from reclick.logs.session_log import Provenance, SessionLog
 from reclick.runtime.filesystem import AnyPath, Location, as_path
 from reclick.runtime.outputs import scratch_folder, stage_files
 from reclick.runtime.parallel import prefetch

@@ -38,7 +38,8 @@ from reclick.logs.formats.helpers.records import (
     to_text,
     to_whole_numbers,
 )
-from reclick.logs.session_log import MAX_EXAMPLES, SessionLog
+from reclick.logs.read_summary import MAX_EXAMPLES
+from reclick.logs.session_log import SessionLog
 from reclick.logs.validation.reasons import NO_PAGE_KEY, NO_POSITION, NOT_READABLE
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location, as_path

@@ -36,7 +36,7 @@ from reclick.logs.files.source import (
     check_on_error,
     open_sources,
 )
-from reclick.logs.session_log import SummaryBuilder, bad_rows_error, describe_bad_rows
+from reclick.logs.read_summary import SummaryBuilder, bad_rows_error, describe_bad_rows
 from reclick.logs.validation.encode import encode_number
 from reclick.logs.validation.reasons import (
     AD_TWICE,

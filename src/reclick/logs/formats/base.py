@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.files.source import SESSION_SCHEMA
-from reclick.logs.session_log import SummaryBuilder
+from reclick.logs.read_summary import SummaryBuilder
 from reclick.runtime.progress import report_progress
 
 BATCH_SESSIONS = 50_000

@@ -34,7 +34,7 @@ from reclick.logs.formats.base import (
     ReadReport,
 )
 from reclick.logs.formats.helpers.session_lines import all_match
-from reclick.logs.session_log import MAX_EXAMPLES
+from reclick.logs.read_summary import MAX_EXAMPLES
 from reclick.logs.validation.reasons import (
     MORE_CLICKS_THAN_IMPRESSIONS,
     NO_IMPRESSIONS,

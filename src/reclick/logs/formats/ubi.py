@@ -44,7 +44,7 @@ from reclick.logs.formats.helpers.records import (
     read_parquet_records,
     unparsed_column,
 )
-from reclick.logs.session_log import MAX_EXAMPLES
+from reclick.logs.read_summary import MAX_EXAMPLES
 from reclick.logs.validation.reasons import NO_ADS, NO_PAGE_KEY, NOT_READABLE, UNKNOWN_RECORD
 from reclick.runtime.outputs import scratch_folder
 

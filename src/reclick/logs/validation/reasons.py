@@ -1,6 +1,6 @@
 """The reasons why a row is bad. Rows are counted by these texts, which users read.
 
-`SummaryBuilder` in `logs/session_log.py` counts them.
+`SummaryBuilder` in `logs/read_summary.py` counts them.
 """
 
 from __future__ import annotations

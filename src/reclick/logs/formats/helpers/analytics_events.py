@@ -42,7 +42,7 @@ from reclick.logs.formats.helpers.records import (
     read_parquet_batches,
     select_fields,
 )
-from reclick.logs.session_log import MAX_EXAMPLES
+from reclick.logs.read_summary import MAX_EXAMPLES
 from reclick.logs.validation.reasons import CLICK_WITHOUT_PAGE, NO_AD, NO_ADS, NO_TIME
 from reclick.runtime.outputs import scratch_folder
 from reclick.runtime.parquet_layout import read_layout

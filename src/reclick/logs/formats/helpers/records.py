@@ -21,7 +21,7 @@ from reclick.data.timestamps import TIME, as_times
 from reclick.errors import LogError
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.formats.base import BATCH_SESSIONS, ReadReport
-from reclick.logs.session_log import MAX_EXAMPLES
+from reclick.logs.read_summary import MAX_EXAMPLES
 from reclick.logs.validation.reasons import NOT_READABLE
 from reclick.runtime.filesystem import arrow_input, as_path
 from reclick.runtime.parquet_layout import damaged_parquet_error, read_layout
