@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from reclick.models.examination import BBM, PBM, UBM
     from reclick.models.fixed_order import AM, PM
     from reclick.models.independent import DCTR, GCTR, ICM, RCTR
+    from reclick.models.loading import load, updating
     from reclick.models.luceclick import LuceClick
     from reclick.models.multiclick import MultiClick
     from reclick.models.pom import POM
-    from reclick.models.registry import load, updating
     from reclick.models.scan import DirectionalScan
     from reclick.models.settings import Setting, setting
     from reclick.models.simple_cascade import CM, DCM, SDBN
@@ -61,9 +61,9 @@ _HOME = {
     "ClickModel": "base",
     "RankedSequence": "batching",
     "Setting": "settings",
-    "load": "registry",
+    "load": "loading",
     "setting": "settings",
-    "updating": "registry",
+    "updating": "loading",
     **{class_name: module for module, class_name in BUILT_IN.values()},
 }
 

@@ -36,6 +36,7 @@ from reclick.models.buckets import (
     bucket_folder,
     read_corpus,
 )
+from reclick.models.loading import check_answers, explain_load_errors, load
 from reclick.models.query_rows import (
     AD,
     COMMON_TABLES,
@@ -47,7 +48,7 @@ from reclick.models.query_rows import (
     TrainingTotals,
     concatenate_rows,
 )
-from reclick.models.registry import MODELS, check_answers, explain_load_errors, load
+from reclick.models.registry import MODELS
 from reclick.models.text_pair_index import counts_from_tables
 from reclick.runtime import artifact
 from reclick.runtime.arguments import check_arguments

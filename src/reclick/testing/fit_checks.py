@@ -14,7 +14,8 @@ import numpy as np
 from reclick.errors import NotFittedError, SettingError, UsageError
 from reclick.logs import read_sessions
 from reclick.models.base import FIT_REPORT, ClickModel
-from reclick.models.registry import MODELS, load
+from reclick.models.loading import load
+from reclick.models.registry import MODELS
 from reclick.testing.cases import (
     ADS,
     LETTERS,

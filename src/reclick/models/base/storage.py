@@ -1,4 +1,7 @@
-"""Saving a fitted model to a folder, and checking it when it is loaded."""
+"""Saving a fitted model to a folder, and restoring its values, which are checked.
+
+`reclick.models.loading` opens the folder.
+"""
 
 from __future__ import annotations
 
