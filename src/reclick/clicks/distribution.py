@@ -1,9 +1,9 @@
-"""Distributions over the click sequences of pages: the methods that all families have.
+"""`PageDistribution`: the interface of all families of distributions over click sequences.
 
-A `PageDistribution` has a batch of pages, one after another. Each family has its own file:
-`choice.py`, `chain.py`, `walk.py`, `scan.py`, `enumerated.py`, and `mixture.py` and `noise.py` for
-mixtures of them. The marginals, P(click) of each position, are computed in the file of the family,
-and those of choices in `set_probability.py`.
+Each family computes `click_prob`, its marginals, in its own file: `choice.py`, `chain.py`,
+`walk.py`, `scan.py`, `enumerated.py`, and `mixture.py` and `noise.py` for mixtures of them. Only
+the kernel of the marginals of choices is elsewhere, in `set_probability.py`. A `PageDistribution`
+has a batch of pages, one after another.
 """
 
 from __future__ import annotations

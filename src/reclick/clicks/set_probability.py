@@ -1,6 +1,6 @@
-"""Clicks in any order: probabilities of click sets and of positions.
+"""Sums over click orders: probabilities of click sets, and of positions (marginals of a choice).
 
-Both are sums over all orders, from the probabilities of (set clicked so far, last click).
+Both add up the probabilities of (set clicked so far, last click).
 """
 
 from __future__ import annotations
