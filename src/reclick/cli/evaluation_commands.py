@@ -125,7 +125,7 @@ def evaluate(
     parts = {"history": history, "train": train, "test": test}
     _check_inputs(logs, parts, has_cuts=cut is not None or by != "timestamp")
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
-    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
+    runner = EngineOptions(engine, workers, master, shared_folder, tasks).open()
     targets = [as_path(to) / name for name in EVALUATION_FILES]
     inputs = [*(logs or ()), *(path for part in parts.values() for path in part or ()), ads, labels]
     for target in targets:
@@ -148,7 +148,7 @@ def evaluate(
             resamples=resamples,
             seed=seed,
             in_sample=in_sample,
-            engine=where,
+            engine=runner,
             progress=progress,
         )
     for log in filter(None, logs_by_part.values()):

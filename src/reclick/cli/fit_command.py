@@ -134,8 +134,8 @@ def fit(
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
-    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
-    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
+    runner = EngineOptions(engine, workers, master, shared_folder, tasks).open()
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, runner)
     with _lock_model(to) if update else nullcontext():
         if update:
             click_model, n_buckets = _load_for_update(to, model, history, settings, forget)
@@ -145,7 +145,7 @@ def fit(
             if history:
                 click_model.check_uses_history()
         text = read_ads_table(ads, on_error)
-        if where is not None and buckets is not None and not update:
+        if runner is not None and buckets is not None and not update:
             if click_model.fits_in_buckets:
                 _print_fit(
                     _fit_in_buckets(click_model, logs, history, to, buckets, text, options), to
@@ -167,12 +167,12 @@ def fit(
                     decay=decay,
                     ads=text,
                     again=again,
-                    engine=where,
+                    engine=runner,
                     progress=progress,
                 )
             else:
                 click_model.fit(
-                    fit_data.data, history=counts, ads=text, engine=where, progress=progress
+                    fit_data.data, history=counts, ads=text, engine=runner, progress=progress
                 )
         click_model.save(to, buckets=buckets)
     if fit_data.log is not None:

@@ -446,7 +446,7 @@ def report_dropped(log: SessionLog) -> None:
 
 def report_warnings(log: SessionLog) -> None:
     """Print a warning if a log has no clicks, and one if its lists of ads look unlike lists."""
-    error = log.explain_no_clicks()
+    error = log.no_clicks_error()
     if error is not None:
         message = error.render(lambda argument: f"--{argument.name} {' '.join(argument.value)}")
         print_note(f"warning: {message}")
@@ -455,6 +455,6 @@ def report_warnings(log: SessionLog) -> None:
 
 def report_single_ads(log: SessionLog) -> None:
     """Print a warning if a log that was read has one ad on every page, which looks like a list."""
-    error = log.explain_single_ads()
+    error = log.single_ads_error()
     if error is not None:
         print_note(f"warning: {error}")

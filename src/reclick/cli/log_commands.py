@@ -287,8 +287,8 @@ def describe(
     """
     from reclick.profile import describe
 
-    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
-    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
+    runner = EngineOptions(engine, workers, master, shared_folder, tasks).open()
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, runner)
     profile = describe(count_logs(logs, options).data)
     print_result(str(profile), profile.to_dict())
 
@@ -326,8 +326,8 @@ def count(
     from reclick.runtime import artifact
 
     artifact.check_target(to, "counts")
-    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
-    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
+    runner = EngineOptions(engine, workers, master, shared_folder, tasks).open()
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, runner)
     counts = (
         as_counts(count_logs(logs, options).data)
         if visits is None

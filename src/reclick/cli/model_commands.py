@@ -76,7 +76,7 @@ def predict(
 
     fitted_model = load(model)
     options = ReadOptions(column, on_error, max_ads, format)
-    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
+    runner = EngineOptions(engine, workers, master, shared_folder, tasks).open()
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
         summary = predict(
@@ -85,7 +85,7 @@ def predict(
             to,
             top=top,
             max_noise=max_noise,
-            engine=where,
+            engine=runner,
             overwrite=force,
             progress=progress,
         )

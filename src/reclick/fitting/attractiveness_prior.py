@@ -105,7 +105,7 @@ class Choices(NamedTuple):
         return Choices(*(each[pairs] for each in self))
 
 
-class AdRecords(Protocol):
+class AdEvidence(Protocol):
     """The clicks and the exposure of all pairs of a log, in memory or in buckets."""
 
     @property
@@ -117,7 +117,7 @@ class AdRecords(Protocol):
         """Clicks per exposure, over all pairs."""
 
     @property
-    def most(self) -> float:
+    def max_attractiveness(self) -> float:
         """The highest attractiveness that words may predict."""
 
     @property
@@ -156,7 +156,7 @@ class AdRecord(NamedTuple):
     choices: Choices | None = None  # in which a weight competed; None: of a probability
 
     @property
-    def most(self) -> float:
+    def max_attractiveness(self) -> float:
         """The highest attractiveness that words may predict."""
         return MOST_RATE if self.choices is None else MOST_WEIGHT
 
@@ -259,7 +259,7 @@ class AttractivenessPrior:
 
 
 def fit_prior(
-    record: AdRecords, word_rate: Float64, *, use_ads: bool = True
+    record: AdEvidence, word_rate: Float64, *, use_ads: bool = True
 ) -> AttractivenessPrior:
     """The prior of highest evidence. `word_rate` [ad] must not depend on the ad's own clicks.
 
@@ -408,7 +408,7 @@ class AdPrior:
     model: TextModel | None  # of the words of new ads
     overall: float  # the rate of all pairs
     sources: str  # of the prior, in words
-    most: float = MOST_WEIGHT  # that words may predict
+    max_attractiveness: float = MOST_WEIGHT  # that words may predict
 
     @property
     def report(self) -> str:
@@ -425,7 +425,7 @@ class AdPrior:
         """The prior of unseen pairs, from the numbers (−1: new) and words of their ads [ad]."""
         rate = np.full(len(known_ad), self.overall)
         if self.model is not None and tokens is not None:
-            rate = np.clip(self.model.rate(tokens), LEAST_RATE, self.most)
+            rate = np.clip(self.model.rate(tokens), LEAST_RATE, self.max_attractiveness)
         new = self.prior.for_new_ad(rate)
         is_known = known_ad >= 0
         mean, strength = new.mean.copy(), new.strength.copy()
@@ -443,7 +443,7 @@ class AdPrior:
             "evidence": prior.evidence,
             "overall": self.overall,
             "sources": self.sources,
-            "most": self.most,
+            "most": self.max_attractiveness,
         }
         tables = {"pairs": pa.table(prior.pairs._asdict()), "ads": pa.table(prior.ads._asdict())}
         if self.model is not None:
@@ -481,7 +481,7 @@ def _read_prior(tables: Mapping[str, pa.Table], name: str, length: int | None = 
 
 
 def fit_ad_prior(
-    record: AdRecords,
+    record: AdEvidence,
     tokens: TokenLists | None,
     words: int,
     *,
@@ -502,7 +502,7 @@ def fit_ad_prior(
     if tokens is not None:
         clicks, exposure = record.by_ad()
         candidate, rate = cross_fit_rates(tokens, exposure, clicks, words)
-        rate = np.minimum(rate, record.most)
+        rate = np.minimum(rate, record.max_attractiveness)
         with_words = fit_prior(record, rate, use_ads=recurs)
         gain = with_words.evidence - prior.evidence
         text = f"the words of the ads add {gain:+.4f} per pair to the log-evidence"
@@ -513,11 +513,11 @@ def fit_ad_prior(
     ads = "one prior mean for all pairs" if model is None else "words alone"
     if use_ads:
         ads = _describe_ads(record)
-    return AdPrior(prior, model, float(flat[0]), f"{ads}; {text}", record.most)
+    return AdPrior(prior, model, float(flat[0]), f"{ads}; {text}", record.max_attractiveness)
 
 
 def fit_words(
-    record: AdRecords,
+    record: AdEvidence,
     tokens: TokenLists | None,
     words: int,
     *,
@@ -535,7 +535,7 @@ def fit_words(
 
 
 def select_ad_prior(
-    record: AdRecords, tokens: TokenLists | None, words: int, *, overall: float | None = None
+    record: AdEvidence, tokens: TokenLists | None, words: int, *, overall: float | None = None
 ) -> tuple[AdPrior | None, str]:
     """The prior of probabilities of highest evidence, and a report.
 
@@ -563,7 +563,7 @@ def select_ad_prior(
     return None, f"{prior.sources}; {added}, so all pairs have one prior mean"
 
 
-def _describe_ads(record: AdRecords) -> str:
+def _describe_ads(record: AdEvidence) -> str:
     recurring, n_shown = record.count_ads()
     if not recurring:
         return "no ad is on more than one query"

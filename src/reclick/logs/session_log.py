@@ -153,10 +153,10 @@ class SessionLog:
     @property
     def advice(self) -> str:
         """What to do if the log has no click at all; empty if it has clicks."""
-        error = self.explain_no_clicks()
+        error = self.no_clicks_error()
         return "" if error is None else str(error)
 
-    def explain_no_clicks(self) -> LogError | None:
+    def no_clicks_error(self) -> LogError | None:
         """An error that says what to do if the log has no click at all; None if it has clicks.
 
         None too if no row is left: then the bad rows are the problem.
@@ -181,7 +181,7 @@ class SessionLog:
             ".",
         )
 
-    def explain_single_ads(self) -> LogError | None:
+    def single_ads_error(self) -> LogError | None:
         """An error that shows how lists are written if every page has one ad, which is a list.
 
         Only the first pages of CSV and TSV are looked at, and only after a full pass.

@@ -471,7 +471,7 @@ def _set_em_rows(stage: str, problem: str, rows: str, part: BucketPart) -> None:
     """Set every fitted attribute of the model of a bucket from the rows where EM ended."""
     parameters, pairs = load_rows(part.store, rows, part.bucket)
     statistics = Statistics(0.0, {}, pairs)
-    part.model._set_counted(part.data, part.prior_counts)
+    part.model._set_counted_parameters(part.data, part.prior_counts)
     fit = FitResult(parameters, statistics, (), converged=True, message="")
     part.model._set_fit(stage, part.store.load(f"{problem}-{part.bucket}"), fit)
 

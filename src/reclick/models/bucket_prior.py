@@ -32,7 +32,7 @@ class RecordTotals(NamedTuple):
     clicks: float
     exposure: float
     n_shown: int
-    most: float  # the highest attractiveness that words may predict
+    max_attractiveness: float  # the highest that words may predict
 
 
 class StoredRecord(NamedTuple):
@@ -58,7 +58,7 @@ class CandidatePrior(NamedTuple):
 
 
 class BucketedRecord:
-    """`AdRecords` of pairs in buckets. The driver gets their sums by ad, and a sample."""
+    """`AdEvidence` of pairs in buckets. The driver gets their sums by ad, and a sample."""
 
     def __init__(self, log: BucketedLog, tasks: BucketTasks, n_ads: int) -> None:
         self._log, self._tasks, self.n_ads = log, tasks, n_ads
@@ -69,7 +69,7 @@ class BucketedRecord:
             sum(total.exposure for total in totals),
         )
         self.n_shown = sum(total.n_shown for total in totals)
-        self.most = totals[0].most
+        self.max_attractiveness = totals[0].max_attractiveness
         self._candidates: list[CandidatePrior] = []
 
     @property
@@ -138,7 +138,7 @@ class BucketedRecord:
             prior.model,
             prior.overall,
             prior.sources,
-            prior.most,
+            prior.max_attractiveness,
         )
         for bucket in self._log.sizes:
             ads = self._log.ad_numbers(bucket)
@@ -163,7 +163,7 @@ class BucketPrior(NamedTuple):
         pairs = stored.record.find_priors(self.by_ad, self.word_rate, common.strengths)
         prior = AttractivenessPrior(common.strengths, pairs, self.ad_prior, common.evidence)
         bare = self.prior
-        return AdPrior(prior, bare.model, bare.overall, bare.sources, bare.most)
+        return AdPrior(prior, bare.model, bare.overall, bare.sources, bare.max_attractiveness)
 
 
 # ---- in the tasks
@@ -177,7 +177,7 @@ def _load(store: Store, bucket: int) -> StoredRecord:
 def _total(store: Store, bucket: int) -> RecordTotals:
     record = _load(store, bucket).record
     sums = float(record.clicks.sum()), float(record.exposure.sum())
-    return RecordTotals(*sums, record.n_shown, record.most)
+    return RecordTotals(*sums, record.n_shown, record.max_attractiveness)
 
 
 def _sum_by_ad(store: Store, bucket: int) -> None:

@@ -96,12 +96,14 @@ class CountedCascade(ClickModel):
         return PILOT_LIMITS if self._is_pilot else INITIATION_LIMITS
 
     def _estimate(self, data: CountedData, prior: BetaPrior, history: Counts) -> None:
-        counts = self._set_counted(data.sessions, history)
+        counts = self._set_counted_parameters(data.sessions, history)
         self.exposure_ = counts.examinations
         self.theta_ = posterior_mean(counts.clicks, counts.examinations, *prior)
         super()._estimate(data, prior, history)
 
-    def _set_counted(self, sessions: GroupedSessions, history: Counts) -> ExaminationCounts:
+    def _set_counted_parameters(
+        self, sessions: GroupedSessions, history: Counts
+    ) -> ExaminationCounts:
         """Count sessions down to their ends; subclasses also set parameters from the counts."""
         block = sessions.whole
         ends = first_click_positions(block) if self.to_first_click else last_click_positions(block)
@@ -209,7 +211,9 @@ class DCM(CountedCascade):
         default=10.0, low=0, help="strength of that prior, in clicks"
     )
 
-    def _set_counted(self, sessions: GroupedSessions, history: Counts) -> ExaminationCounts:
+    def _set_counted_parameters(
+        self, sessions: GroupedSessions, history: Counts
+    ) -> ExaminationCounts:
         clicks, last = _clicks_by_position(self._whole_log(sessions.counts), sessions.max_ads)
         mean = self.continuation_prior
         self.overall_continuation_ = (
@@ -218,7 +222,7 @@ class DCM(CountedCascade):
         self.continuation_ = posterior_mean(
             clicks - last, clicks, self.overall_continuation_, self.continuation_strength
         )
-        return super()._set_counted(sessions, history)
+        return super()._set_counted_parameters(sessions, history)
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
@@ -284,12 +288,14 @@ class SDBN(CountedCascade):
     satisfaction_strength: float = setting(default=5.0, low=0)
     outcome_weight: float = setting(default=1.0, low=0, high=1)
 
-    def _set_counted(self, sessions: GroupedSessions, history: Counts) -> ExaminationCounts:
+    def _set_counted_parameters(
+        self, sessions: GroupedSessions, history: Counts
+    ) -> ExaminationCounts:
         mean, weight = self.satisfaction_prior, self.outcome_weight
         self.satisfaction_ = (
             mean_satisfaction(history, weight) if isinstance(mean, str) else float(mean)
         )
-        counts, block = super()._set_counted(sessions, history), sessions.whole
+        counts, block = super()._set_counted_parameters(sessions, history), sessions.whole
         satisfied, strength = counts.last_clicks, self.satisfaction_strength
         if block.outcome is not None and weight > 0:
             last = lowest_click_outcomes(block)

@@ -14,9 +14,9 @@ from reclick.errors import Argument, CannotAnswerError, UsageError
 from reclick.fitting.attractiveness_prior import (
     NO_TEXT,
     NOTHING_KNOWN,
+    AdEvidence,
     AdPrior,
     AdRecord,
-    AdRecords,
     fit_ad_prior,
     fit_words,
     select_ad_prior,
@@ -322,7 +322,7 @@ class ClickModel(AnsweringModel, StoredModel):
         self._pairs.ad_prior = self._select_ad_prior(record, *self._ad_words())
 
     def _select_ad_prior(
-        self, record: AdRecords, tokens: TokenLists | None, words: int
+        self, record: AdEvidence, tokens: TokenLists | None, words: int
     ) -> AdPrior | None:
         """Select the prior of each pair; None if one mean for all pairs is as good."""
         overall, prior = self.prior_mean_, None
@@ -334,7 +334,7 @@ class ClickModel(AnsweringModel, StoredModel):
         return prior
 
     def _fit_ad_prior(
-        self, record: AdRecords, words: tuple[TokenLists | None, int] | None = None
+        self, record: AdEvidence, words: tuple[TokenLists | None, int] | None = None
     ) -> AdPrior:
         """Fit the prior of pairs to their record, from their ads and the words of the ads."""
         levels = self.get_params()["attractiveness_prior"]
@@ -368,7 +368,7 @@ class ClickModel(AnsweringModel, StoredModel):
 
     # estimation
 
-    def _set_counted(self, sessions: Any, history: Counts) -> Any:
+    def _set_counted_parameters(self, sessions: Any, history: Counts) -> Any:
         """Set the attributes that are counted, for a model with both counting and EM."""
 
     def _prepare(self, data: Any) -> Any:
