@@ -40,7 +40,7 @@ ITERATIVE = ["pbm", "ubm", "bbm", "dbn", "thcm", "scan", "pom", "ccm"]
 
 
 def halve(
-    objective: Callable[[float], float], tolerance: float, iterations: int = 20, **hooks: Any
+    objective: Callable[[float], float], tolerance: float, *, quiet: bool = False
 ) -> FitResult[float, Statistics]:
     """x = 1, 1/2, 1/4, …"""
     return run_em(
@@ -50,9 +50,9 @@ def halve(
         lambda x, _: x / 2,
         log_prior=lambda _: 0.0,
         sessions=1.0,
-        max_iterations=iterations,
+        max_iterations=20,
         tolerance=tolerance,
-        **hooks,
+        quiet=quiet,
     )
 
 
@@ -91,11 +91,6 @@ def test_an_objective_that_is_no_number_is_an_error(wrong: float) -> None:
 def test_an_objective_that_falls_is_an_error() -> None:
     with pytest.raises(FitError, match=r"the objective fell by 0\.5 per session at iteration 2"):
         halve(lambda x: x, 1e-5)
-
-
-def test_a_safe_step_replaces_one_that_falls() -> None:
-    fit = halve(lambda x: x, 0, 3, safe_step=lambda x, _: x + 1)
-    assert fit.objective == (1.0, 2.0, 3.0)
 
 
 def test_a_quiet_loop_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -250,10 +250,6 @@ class IndexMap:
         """Values per earlier pair as values per later pair; new pairs get `fill`."""
         return place(values, self.pair, fill, len(self._later.impressions))
 
-    def place_queries(self, values: Float64, fill: Float64 | float = 0.0) -> Float64:
-        """Values per earlier query as values per later query; new queries get `fill`."""
-        return place(values, self.query, fill, len(self._later.queries))
-
     def move_sessions(self, sessions: GroupedSessions) -> GroupedSessions:
         """The sessions of the earlier counts, with the pairs of the later counts."""
         pair = self.pair[sessions.pair].astype(np.int32)

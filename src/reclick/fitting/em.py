@@ -197,7 +197,6 @@ def run_em(
     tolerance: float,
     engine: Engine | None = None,
     accelerate: Squarem[P] | None = None,
-    safe_step: Callable[[P, P], P] | None = None,
     normalise: Callable[[P, S], P] | None = None,
     quiet: bool = False,
 ) -> FitResult[P, S]:
@@ -205,9 +204,8 @@ def run_em(
 
     The objective is the log-likelihood plus `log_prior(parameters)`, and may not fall. A tolerance
     of 0 or less runs all iterations; the last M-step is then evaluated too, unless it is
-    accelerated. The optional hooks:
+    accelerated. Two more options:
 
-    - `safe_step(parameters, proposal)` replaces an M-step that lowers the objective.
     - `normalise(parameters, statistics)` returns parameters with the same likelihood, after every
       step. Gains are then counted from there.
     - `quiet` reports no progress and logs no warning.
@@ -223,7 +221,6 @@ def run_em(
         max_iterations=max_iterations,
         tolerance=tolerance,
         accelerate=accelerate,
-        safe_step=safe_step,
         normalise=normalise,
         quiet=quiet,
     )
@@ -239,7 +236,6 @@ def iterate_em(
     max_iterations: int,
     tolerance: float,
     accelerate: Squarem[P] | None = None,
-    safe_step: Callable[[P, P], P] | None = None,
     normalise: Callable[[P, S], P] | None = None,
     quiet: bool = False,
 ) -> FitResult[P, S]:
@@ -251,7 +247,6 @@ def iterate_em(
         log_prior=log_prior,
         sessions=max(sessions, 1.0),
         squarem=accelerate,
-        safe_step=safe_step,
         normalise=normalise,
     )
     while True:
@@ -287,12 +282,11 @@ class _Ascent(Generic[P, S]):
         log_prior: Callable[[P], float],
         sessions: float,
         squarem: Squarem[P] | None,
-        safe_step: Callable[[P, P], P] | None,
         normalise: Callable[[P, S], P] | None,
     ) -> None:
         self._evaluate, self._m_step, self._log_prior = evaluate, m_step, log_prior
         self._sessions, self._squarem = sessions, squarem
-        self._safe_step, self._normalise = safe_step, normalise
+        self._normalise = normalise
         self._limit = 0.0 if squarem is None else squarem.first_limit
         self.objective: list[float] = []
         self.gain = math.inf  # per session, of the last iteration
@@ -303,15 +297,11 @@ class _Ascent(Generic[P, S]):
 
     def advance(self) -> None:
         """Take an M-step, or after two of them an extrapolation."""
-        now = self._path[-1]
-        proposal = self._m_step(now, self._statistics)
+        proposal = self._m_step(self._path[-1], self._statistics)
         self.is_m_step = not (len(self._path) == 2 and self._extrapolate(proposal))
         if not self.is_m_step:
             return
         statistics, value = self._evaluate_at(proposal)
-        if self._safe_step is not None and self._falls(value):
-            proposal = self._safe_step(now, proposal)
-            statistics, value = self._evaluate_at(proposal)
         path = self._path if self._squarem is not None else []
         self._accept([*path, proposal], statistics, value)
 
