@@ -105,7 +105,7 @@ class Choices(NamedTuple):
         return Choices(*(each[pairs] for each in self))
 
 
-class AdEvidence(Protocol):
+class PairRecords(Protocol):
     """The clicks and the exposure of all pairs of a log, in memory or in buckets."""
 
     @property
@@ -259,7 +259,7 @@ class AttractivenessPrior:
 
 
 def fit_prior(
-    record: AdEvidence, word_rate: Float64, *, use_ads: bool = True
+    record: PairRecords, word_rate: Float64, *, use_ads: bool = True
 ) -> AttractivenessPrior:
     """The prior of highest evidence. `word_rate` [ad] must not depend on the ad's own clicks.
 
@@ -481,7 +481,7 @@ def _read_prior(tables: Mapping[str, pa.Table], name: str, length: int | None = 
 
 
 def fit_ad_prior(
-    record: AdEvidence,
+    record: PairRecords,
     tokens: TokenLists | None,
     words: int,
     *,
@@ -517,7 +517,7 @@ def fit_ad_prior(
 
 
 def fit_words(
-    record: AdEvidence,
+    record: PairRecords,
     tokens: TokenLists | None,
     words: int,
     *,
@@ -535,7 +535,7 @@ def fit_words(
 
 
 def select_ad_prior(
-    record: AdEvidence, tokens: TokenLists | None, words: int, *, overall: float | None = None
+    record: PairRecords, tokens: TokenLists | None, words: int, *, overall: float | None = None
 ) -> tuple[AdPrior | None, str]:
     """The prior of probabilities of highest evidence, and a report.
 
@@ -563,7 +563,7 @@ def select_ad_prior(
     return None, f"{prior.sources}; {added}, so all pairs have one prior mean"
 
 
-def _describe_ads(record: AdEvidence) -> str:
+def _describe_ads(record: PairRecords) -> str:
     recurring, n_shown = record.count_ads()
     if not recurring:
         return "no ad is on more than one query"

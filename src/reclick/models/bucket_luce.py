@@ -22,7 +22,7 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64
 from reclick.engines import LocalEngine
 from reclick.engines.store import Store
-from reclick.fitting.attractiveness_prior import AdEvidence, AdPrior, PairPrior
+from reclick.fitting.attractiveness_prior import PairRecords, AdPrior, PairPrior
 from reclick.fitting.em import FitResult, PairSums, Squarem, Statistics, iterate_em
 from reclick.fitting.folds import MAX_SESSIONS
 from reclick.fitting.mixture import MixingWeights
@@ -147,7 +147,7 @@ class LuceBuckets:
         queries = sum(size.queries for size in log.sizes.values())
         return self._model._choose(sample, queries, fit.ad_words())
 
-    def _set_prior(self, record: AdEvidence, tokens: TokenLists | None, words: int) -> AdPrior:
+    def _set_prior(self, record: PairRecords, tokens: TokenLists | None, words: int) -> AdPrior:
         prior = self._model._fit_ad_prior(record, (tokens, words))
         self._model.prior_report_ = prior.report
         return prior

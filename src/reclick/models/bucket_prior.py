@@ -58,7 +58,7 @@ class CandidatePrior(NamedTuple):
 
 
 class BucketedRecord:
-    """`AdEvidence` of pairs in buckets. The driver gets their sums by ad, and a sample."""
+    """`PairRecords` of pairs in buckets. The driver gets their sums by ad, and a sample."""
 
     def __init__(self, log: BucketedLog, tasks: BucketTasks, n_ads: int) -> None:
         self._log, self._tasks, self.n_ads = log, tasks, n_ads

@@ -14,7 +14,7 @@ from reclick.errors import Argument, CannotAnswerError, UsageError
 from reclick.fitting.attractiveness_prior import (
     NO_TEXT,
     NOTHING_KNOWN,
-    AdEvidence,
+    PairRecords,
     AdPrior,
     AdRecord,
     fit_ad_prior,
@@ -322,7 +322,7 @@ class ClickModel(AnsweringModel, StoredModel):
         self._pairs.ad_prior = self._select_ad_prior(record, *self._ad_words())
 
     def _select_ad_prior(
-        self, record: AdEvidence, tokens: TokenLists | None, words: int
+        self, record: PairRecords, tokens: TokenLists | None, words: int
     ) -> AdPrior | None:
         """Select the prior of each pair; None if one mean for all pairs is as good."""
         overall, prior = self.prior_mean_, None
@@ -334,7 +334,7 @@ class ClickModel(AnsweringModel, StoredModel):
         return prior
 
     def _fit_ad_prior(
-        self, record: AdEvidence, words: tuple[TokenLists | None, int] | None = None
+        self, record: PairRecords, words: tuple[TokenLists | None, int] | None = None
     ) -> AdPrior:
         """Fit the prior of pairs to their record, from their ads and the words of the ads."""
         levels = self.get_params()["attractiveness_prior"]
