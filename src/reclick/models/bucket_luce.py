@@ -22,7 +22,7 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64
 from reclick.engines import LocalEngine
 from reclick.engines.store import Store
-from reclick.fitting.attractiveness_prior import PairRecords, AdPrior, PairPrior
+from reclick.fitting.attractiveness_prior import AdPrior, PairPrior, PairRecords
 from reclick.fitting.em import FitResult, PairSums, Squarem, Statistics, iterate_em
 from reclick.fitting.folds import MAX_SESSIONS
 from reclick.fitting.mixture import MixingWeights

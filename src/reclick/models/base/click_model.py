@@ -14,9 +14,9 @@ from reclick.errors import Argument, CannotAnswerError, UsageError
 from reclick.fitting.attractiveness_prior import (
     NO_TEXT,
     NOTHING_KNOWN,
-    PairRecords,
     AdPrior,
     AdRecord,
+    PairRecords,
     fit_ad_prior,
     fit_words,
     select_ad_prior,
