@@ -24,6 +24,7 @@ from reclick.runtime.parquet_layout import (
 
 # In smaller row groups, dictionaries cost more time than they save, and batches are tiny.
 SMALL_GROUP = 50_000
+BUSY_THREADS = 2  # read and count at the same time; columns are decoded in parallel by others
 REMOTE_BUFFER = 4 << 20  # bytes of a request, one for each column being read
 
 
@@ -158,7 +159,7 @@ def _iter_batches(
         min(size, MAX_BATCH_ROWS),
         row_groups=row_groups,
         columns=columns,
-        use_threads=thread_limit() > 1,
+        use_threads=thread_limit() > BUSY_THREADS,
     )
 
 
