@@ -2,10 +2,10 @@
 
 The fast search fits a pilot to two thirds of the sessions, and then tries a few candidates, each
 from where the best fit so far ended. A value is taken if the log-likelihood of the other third
-improves by MIN_GAIN per session and by one standard error; components, which take time, must gain
-.001 and two standard errors. They come before ρ and position effects, whose best values depend on
-them. The full search and that on a small log use each third in turn. On a small log without
-weights, a parametric bootstrap judges components.
+improves by MIN_GAIN per session and, for strengths, by one standard error; components, which take
+time, must gain .001 and two standard errors. They come before ρ and position effects, whose best
+values depend on them. The full search and that on a small log use each third in turn. On a small
+log without weights, a parametric bootstrap judges components.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FAST = (
     CandidateValues("evidence_factor", (0.7, 0.4)),
     CandidateValues("query_strength", (16.0,)),
     COMPONENTS._replace(values=(4,)),
-    CandidateValues("satisfaction_prior", (0.2, 0.6), between=True),
+    CandidateValues("satisfaction_prior", (0.2, 0.6), standard_errors=0.0, between=True),
     CandidateValues("position_effect_strength", (10.0, None)),
 )
 FULL = (
