@@ -192,8 +192,7 @@ def _start_mixing(hyper: Hyperparameters, last: LuceParameters | None) -> Float6
 
 def _make_common(layout: Layout, hyper: Hyperparameters, mixing: Float64) -> LuceParameters:
     """Make the tables without rows; a table with one value for all rows has that one row."""
-    no_pairs = PairPrior(np.zeros(0), np.zeros(0))
-    common = initial_parameters(layout, hyper, no_pairs, mixing)
+    common = initial_parameters(layout, hyper, PairPrior.flat(0), mixing)
     if hyper.mixing_strength is None:
         common = replace(common, mixing=MixingWeights.build(1, mixing, None))
     if hyper.satisfaction_strength is None:
@@ -469,8 +468,7 @@ def _make_problem(
     sessions, pairs = cast(GroupedSessions, part.data), part.model._pairs
     layout = _make_layout(sessions, hyper)
     data = TrainingData.of(sessions, layout)
-    size = len(layout.pair_class)
-    prior = PairPrior(np.ones(size), np.full(size, PILOT_STRENGTH))
+    prior = PairPrior.flat(len(layout.pair_class), PILOT_STRENGTH)
     if not is_pilot:
         prior = hyper.apply_strength(cast(AdPrior, pairs.ad_prior).pairs)
         kappa = float(cast(LuceClick, part.model).redundancy)
