@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from reclick.errors import CannotAnswerError, StoreError
+from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.models import LuceClick, load
+from reclick.models.luce.parameters import Hyperparameters
 from reclick.simulation import simulate
 from tests.support.enumeration import ads_table, as_table, random_sessions
 from tests.support.luce_world import GAMMA, OMEGA, PLAIN, RHO, RICH, THETA, draw, draw_queries
@@ -76,6 +78,31 @@ def test_an_update_decays_old_days_and_takes_in_new_queries_ads_and_longer_pages
     assert set(full.relevance()["ad"].to_pylist()) == {"a", "b", "c"}
     with pytest.raises(CannotAnswerError, match="decay"):
         full.update(new, forget=old)
+
+
+def test_the_prior_of_an_update_is_from_decayed_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = {"query": ["q"] * 40, "ads": [["a", "b"]] * 40, "clicks": [[1], [], [2], [1, 2]] * 10}
+    new = {"query": ["r"] * 8, "ads": [["a", "c"]] * 8, "clicks": [[1], []] * 4}
+    model = LuceClick(**{**PLAIN, "attractiveness_prior": "auto"}).fit(old)
+    records: list[AdRecord] = []
+    before = model._state.ad_record()
+    set_prior = LuceClick._set_prior
+
+    def keep_record(model: LuceClick, record: AdRecord, hyper: Hyperparameters) -> PairPrior:
+        records.append(record)
+        return set_prior(model, record, hyper)
+
+    monkeypatch.setattr(LuceClick, "_set_prior", keep_record)
+    model.update(new, decay=0.25)
+    first, after = records
+    assert before.choices is not None
+    assert first.choices is not None
+    zeros = [0.0, 0.0]  # of the new pairs, (r, a) and (r, c)
+    np.testing.assert_allclose(first.clicks, [*0.25 * before.clicks, *zeros])
+    np.testing.assert_allclose(first.exposure, [*0.25 * before.exposure, *zeros])
+    np.testing.assert_allclose(first.choices.number, [*0.25 * before.choices.number, *zeros])
+    np.testing.assert_allclose(first.choices.rivals, [*before.choices.rivals, *zeros])
+    np.testing.assert_allclose(after.clicks[:2], first.clicks[:2])
 
 
 def test_past_choices_are_added_up_for_each_pair_at_each_position() -> None:
