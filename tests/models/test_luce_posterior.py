@@ -117,14 +117,17 @@ def test_the_information_on_two_ads_of_a_query_is_the_curvature_of_all_weights(
     np.testing.assert_allclose(information(problem, now, per_query), exact, rtol=1e-4)
 
 
-def test_the_information_with_its_priors_is_the_curvature_of_the_objective() -> None:
+@pytest.mark.parametrize("per_query", [False, True])
+def test_the_information_with_its_priors_is_the_curvature_of_the_objective(
+    per_query: bool,
+) -> None:
     rows = [Session("q1", ("a", "b"), clicks) for clicks in ((), (1,), (2,), (1, 2), (2, 1)) * 4]
-    problem = luce_problem(as_table(rows), hyperparameters(per_query=True))
+    problem = luce_problem(as_table(rows), hyperparameters(per_query))
     now, layout = random_parameters(problem, rho=1e-12), problem.data.layout
-    weighty = now.query_outside.factors * np.array([3.0] * N_CLASSES + [1.0])
+    weighty = now.query_outside.factors * np.array([3.0] * N_CLASSES + [1.0] * per_query)
     now = replace(now, query_outside=now.query_outside.with_factors(weighty))
     state = LuceState(problem.hyper, layout, now, pair_information(now, problem.data.blocks[0]))
-    matrix = curvature(problem, now, per_query=True, with_priors=True)
+    matrix = curvature(problem, now, per_query, with_priors=True)
     exact = 1 / np.diag(np.linalg.inv(matrix))[: len(layout.pair_class)]
     np.testing.assert_allclose(state.attractiveness_information(), exact, rtol=1e-4)
 

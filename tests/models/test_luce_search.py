@@ -11,7 +11,7 @@ import pytest
 from reclick.engines import as_grouped
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.folds import MIN_GAIN
-from reclick.fitting.search import Trial
+from reclick.fitting.search import CandidateValues, Search, Trial
 from reclick.models import LuceClick
 from reclick.models.luce.parameters import Hyperparameters
 from reclick.models.luce.search import FAST, FULL, search_hyperparameters
@@ -55,8 +55,45 @@ def test_the_log_decides_the_prior_mean_of_satisfaction(
 def test_position_effects_are_kept_where_queries_differ_in_them() -> None:
     differ, same = steep_and_flat(6_000, 2, 3.0), steep_and_flat(6_000, 2, 1.0)
     name = "position_effect_strength"
-    assert choose(differ, name, position_effect_strength=30.0).position_effect_strength is not None
-    assert choose(same, name, position_effect_strength=30.0).position_effect_strength != 10.0
+    strength = Hyperparameters().position_effect_strength
+    start: dict[str, Any] = {name: strength}
+    assert choose(differ, name, **start).position_effect_strength is not None
+    assert choose(same, name, **start).position_effect_strength != 10.0
+
+
+@pytest.mark.parametrize("candidates", [FAST, FULL])
+def test_components_are_chosen_before_what_depends_on_them(
+    candidates: tuple[CandidateValues, ...],
+) -> None:
+    order = [each.name for each in candidates]
+    of_components = ("satisfaction_prior", "position_effect_strength", "mixing_strength")
+    for name in (*of_components, "component_strength"):
+        assert name not in order or order.index("components") < order.index(name)
+
+
+@pytest.mark.parametrize("components", [1, 4])
+def test_what_the_bootstrap_chooses_is_kept(
+    components: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[Hyperparameters] = []
+    attempt = Search.attempt
+
+    def keep_attempt(self: Any, hyper: Hyperparameters, starts: Any) -> Any:
+        attempts.append(hyper)
+        return attempt(self, hyper, starts)
+
+    def choose_components(_: object, hyper: Hyperparameters, *__: object) -> Hyperparameters:
+        attempts.clear()
+        return hyper._replace(components=components)
+
+    monkeypatch.setattr(Search, "attempt", keep_attempt)
+    monkeypatch.setattr("reclick.models.luce.search.choose_by_bootstrap", choose_components)
+    log = draw(THETA, RHO, GAMMA, OMEGA, 400, 1)
+    kept = NAMES - {"components", "query_strength", "position_effect_strength"}
+    found = search_hyperparameters(as_grouped(log), Hyperparameters(), kept, make_prior)
+    assert found.components == components
+    assert {each.components for each in attempts} == {components}
+    assert len(attempts) == 2 + (components > 1)  # of position effects, and of the components
 
 
 def test_components_are_taken_only_where_there_are_some() -> None:

@@ -129,7 +129,7 @@ def test_pick_a_query_by_typing_and_see_its_ads(lab: Lab) -> None:
     rows = lab.page.locator("#ads tbody tr")
     expect(rows).to_have_count(6)
     expect(rows.first).to_contain_text("%")
-    assert len(lab.names()) == 4
+    expect(lab.page.locator(PAGE_A)).to_have_count(4)
 
 
 def test_pick_a_query_with_the_keyboard_alone(lab: Lab) -> None:

@@ -180,7 +180,7 @@ class AdRecord(NamedTuple):
         pairs = np.bincount(self.ad, self.exposure > 0, self.n_ads)
         return int(np.sum(pairs > 1)), int(np.sum(pairs > 0))
 
-    def move_to(self, at: IndexMap, counts: Counts, decay: float = 1.0) -> AdRecord:
+    def move_to(self, at: IndexMap, counts: Counts, decay: float) -> AdRecord:
         """The same record among the pairs of later counts; its sessions count by `decay`."""
         clicks, exposure = (at.place_pairs(decay * each) for each in (self.clicks, self.exposure))
         choices = None

@@ -204,7 +204,7 @@ def run_em(
 
     The objective is the log-likelihood plus `log_prior(parameters)`, and may not fall. A tolerance
     of 0 or less runs all iterations; the last M-step is then evaluated too, unless it is
-    accelerated. Two more options:
+    accelerated. Optional:
 
     - `normalise(parameters, statistics)` returns parameters with the same likelihood, after every
       step. Gains are then counted from there.

@@ -1,8 +1,8 @@
 """Weights that are products of factors: some common to many cells, some of single cells.
 
 A cell is one entry of a table, such as (component, last click, next position). A level assigns one
-of its factors to each cell. Every factor has a Gamma prior with a mean and a strength in
-pseudo-choices, as a density of its logarithm: s (log x − x / mean), whose mode is the mean. So the
+of its factors to each cell. Every factor has a Gamma prior with a mean and a strength s
+in pseudo-choices, whose log-density in log x is s (log x − x / mean): its mode is the mean. So the
 weight of a rare cell mainly follows from the factors it shares with others.
 """
 

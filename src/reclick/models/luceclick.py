@@ -110,7 +110,7 @@ class LuceClick(ClickModel):
     tune: str = setting(
         default="fast",
         choices=("fast", "full", "off"),
-        help="how many values are tried: a few, of some settings that are auto; many, of all; none",
+        help="values to try for settings that are auto: a few for some, many for most, or none",
     )
     max_iterations: int = setting(default=500, low=1, integer=True)
     tolerance: float = setting(default=1e-6)
@@ -182,7 +182,7 @@ class LuceClick(ClickModel):
         data = data.with_redundancy(last.redundancy_, self._pairs.ad_tokens())
         result = data.maximise(start.parameters, engine=self._engine, **self._em_limits)
         self._set_state(LuceState.of(state.hyper, data, result, start.information), result)
-        self._set_prior(self._state.ad_record(), state.hyper)  # of unseen pairs; it may set a scale
+        self._set_prior(self._state.ad_record(), state.hyper)  # of unseen pairs
         self._set_weights()
 
     def _set_state(

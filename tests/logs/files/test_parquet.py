@@ -10,6 +10,7 @@ import pytest
 from reclick.errors import LogError
 from reclick.logs import read_sessions
 from reclick.logs.files import parquet
+from reclick.runtime.parallel import limit_threads
 from tests.support.log_tables import GOOD, SCHEMA, read_back, session, table, write_parquet
 
 MANY = [
@@ -38,6 +39,24 @@ def test_every_layout_of_the_file_gives_the_same_sessions(
     log = read_sessions(write_parquet(tmp_path / "a.parquet", MANY, **options))
     assert read_back(log) == MANY
     assert log.num_rows == 5000
+
+
+@pytest.mark.parametrize(("threads", "in_parallel"), [(1, False), (2, False), (3, True)])
+def test_columns_are_decoded_in_parallel_only_by_threads_that_neither_read_nor_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, in_parallel: bool
+) -> None:
+    uses: list[bool] = []
+    iterate = pq.ParquetFile.iter_batches
+
+    def keep_use(self: pq.ParquetFile, *arguments: Any, use_threads: bool, **more: Any) -> Any:
+        uses.append(use_threads)
+        return iterate(self, *arguments, use_threads=use_threads, **more)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", keep_use)
+    log = read_sessions(write_parquet(tmp_path / "a.parquet", MANY))
+    with limit_threads(threads):
+        assert read_back(log) == MANY
+    assert set(uses) == {in_parallel}
 
 
 def test_a_batch_that_arrow_cannot_build_coded_is_read_as_text(

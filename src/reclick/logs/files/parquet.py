@@ -24,7 +24,7 @@ from reclick.runtime.parquet_layout import (
 
 # In smaller row groups, dictionaries cost more time than they save, and batches are tiny.
 SMALL_GROUP = 50_000
-BUSY_THREADS = 2  # read and count at the same time; columns are decoded in parallel by others
+BUSY_THREADS = 2  # one reads, one counts; with more, columns are decoded in parallel
 REMOTE_BUFFER = 4 << 20  # bytes of a request, one for each column being read
 
 

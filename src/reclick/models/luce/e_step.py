@@ -67,8 +67,8 @@ def score(parameters: LuceParameters, block: LuceBlock) -> Float64:
 def pair_information(parameters: LuceParameters, block: LuceBlock) -> Float64:
     """Return the information of a block on its pairs [OUTSIDE, ADS and AMBIGUITY, pair].
 
-    These are the information on log θ from comparisons with the outside option, that with other
-    ads, and the variance of the satisfied clicks: information on ρ lost, as they are not observed.
+    In this order: the information on log θ from comparisons with the outside option, and with other
+    ads; the variance of the satisfied clicks: information on ρ lost, as they are not observed.
     """
     information = np.zeros((3, block.sessions.n_pairs))
     _run_pass(parameters, block, information)

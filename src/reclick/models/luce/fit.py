@@ -144,7 +144,7 @@ class LuceState(NamedTuple):
             share = information_left(outside + ads, *cells, hyper.position_effect_strength)
             outside, ads = outside * share, ads * share
         f, strength = self.parameters.query_outside, hyper.query_strength
-        f_prior = np.inf * f.weights() if strength is None else strength * f.level(QUERY)
+        f_prior = f.weights() * np.inf if strength is None else f.level(QUERY) * strength
         return marginal_information(outside, ads, prior, self.layout.counts.pair_query, f_prior)
 
 

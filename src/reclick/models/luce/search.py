@@ -1,11 +1,10 @@
 """The search for hyperparameters of LuceClick, on held-out sessions or by a bootstrap.
 
-The fast search fits a pilot to two thirds of the sessions, and then tries a few candidates, each
-from where the best fit so far ended. A value is taken if the log-likelihood of the other third
-improves by MIN_GAIN per session and, for strengths, by one standard error; components, which take
-time, must gain .001 and two standard errors. They come before ρ and position effects, whose best
-values depend on them. The full search and that on a small log use each third in turn. On a small
-log without weights, a parametric bootstrap judges components.
+The fast search fits a pilot to two thirds of the sessions, and tries candidates, each from the best
+fit so far. A value is taken if the log-likelihood of the other third improves by MIN_GAIN per
+session and, for strengths, by one standard error; components must gain .001 and two errors. They
+come before ρ and position effects, which depend on them. The full search and small logs use each
+third. On small logs without weights, a bootstrap judges components.
 """
 
 from __future__ import annotations
@@ -30,11 +29,12 @@ from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParamete
 
 COMPONENTS = CandidateValues("components", (2, 3, 4, 5), standard_errors=SIGNIFICANT, least=1e-3)
 TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
+SATISFACTION = CandidateValues("satisfaction_prior", (0.2, 0.6), standard_errors=0.0, between=True)
 FAST = (
     CandidateValues("evidence_factor", (0.7, 0.4)),
     CandidateValues("query_strength", (16.0,)),
     COMPONENTS._replace(values=(4,)),
-    CandidateValues("satisfaction_prior", (0.2, 0.6), standard_errors=0.0, between=True),
+    SATISFACTION,
     CandidateValues("position_effect_strength", (10.0, None)),
 )
 FULL = (
@@ -43,7 +43,7 @@ FULL = (
     COMPONENTS,
     CandidateValues("mixing_strength", (2.0, 15.0, None)),
     CandidateValues("component_strength", (3.0, 20.0)),
-    FAST[3]._replace(values=(0.1, 0.2, 0.3, 0.5, 0.6, 0.7)),
+    SATISFACTION._replace(values=(0.1, 0.2, 0.3, 0.5, 0.6, 0.7)),
     CandidateValues("satisfaction_strength", (5.0, 30.0, None)),
     CandidateValues("transition_strength", (2.0, 32.0)),
     CandidateValues("position_effect_strength", (10.0, 100.0, None)),
