@@ -443,7 +443,7 @@ class AdPrior:
             "evidence": prior.evidence,
             "overall": self.overall,
             "sources": self.sources,
-            "most": self.max_attractiveness,
+            "max_attractiveness": self.max_attractiveness,
         }
         tables = {"pairs": pa.table(prior.pairs._asdict()), "ads": pa.table(prior.ads._asdict())}
         if self.model is not None:
@@ -467,7 +467,7 @@ class AdPrior:
             model = TEXT_MODELS[values["text_model"]](by_word, values["text"])
         strengths = Strengths(*values["strengths"])
         prior = AttractivenessPrior(strengths, pairs, ads, values["evidence"])
-        return cls(prior, model, values["overall"], values["sources"], values["most"])
+        return cls(prior, model, values["overall"], values["sources"], values["max_attractiveness"])
 
     def with_pairs(self, tables: Mapping[str, pa.Table], n_pairs: int) -> AdPrior:
         """The same with the prior of other pairs, read from the table `pairs`."""

@@ -24,7 +24,7 @@ from reclick.runtime.parquet_layout import (
 
 # In smaller row groups, dictionaries cost more time than they save, and batches are tiny.
 SMALL_GROUP = 50_000
-BUSY_THREADS = 2  # one reads, one counts; with more, columns are decoded in parallel
+PIPELINE_THREADS = 2  # one reads, one counts; with more, columns are decoded in parallel
 REMOTE_BUFFER = 4 << 20  # bytes of a request, one for each column being read
 
 
@@ -159,7 +159,7 @@ def _iter_batches(
         min(size, MAX_BATCH_ROWS),
         row_groups=row_groups,
         columns=columns,
-        use_threads=thread_limit() > BUSY_THREADS,
+        use_threads=thread_limit() > PIPELINE_THREADS,
     )
 
 
